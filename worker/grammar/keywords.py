@@ -118,12 +118,10 @@ def prune(own: Schema) -> None:
 
 
 def says_nothing(value: Any) -> bool:
-    """Whether it is a schema of any value."""
     return value is True or value == {}
 
 
 def is_count(value: Any) -> bool:
-    """Whether it is a number."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

@@ -220,7 +220,6 @@ class MessageExchange(DeltaExchange):
         return self._reply(self._blocks.whole(), self._ending())
 
     def shaped(self, status: int, reply: ErrorReply) -> AnthropicErrorReply:
-        """In Anthropic's shape."""
         return anthropic_reply(status, reply)
 
     def failure(self, error: Exception) -> bytes:

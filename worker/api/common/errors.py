@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import msgspec
 from litestar import Response
 from litestar.exceptions import HTTPException
+from litestar.response import Stream
 
 from worker import log
 from worker.api.common.body import HttpRequest
@@ -58,10 +59,18 @@ def on_error(
     return json_response(shaped(path, status, body), status, headers)
 
 
+def event_stream(events: AsyncIterator[bytes]) -> Stream:
+    """Events that need no engine: that they just end when their reader leaves is fine."""
+    return Stream(
+        events,
+        media_type="text/event-stream",  # Litestar adds the charset
+        headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
+    )
+
+
 def json_response(
     value: object, status: int = 200, headers: dict[str, str] | None = None
 ) -> Response[bytes]:
-    """A struct as the answer."""
     return Response(
         msgspec.json.encode(value),
         status_code=status,

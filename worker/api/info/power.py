@@ -24,8 +24,7 @@ class Sleeping(msgspec.Struct):
 
 
 def _sleeper(request: Request[Any, Any, Any], worker: Worker) -> Sleeper:
-    if not worker.settings.api_keys:
-        check_local(request)
+    check_local(request, worker)
     if worker.sleeper is None:
         raise UnavailableError("Loading model", code="loading")
     return worker.sleeper
@@ -66,7 +65,6 @@ class ShutdownReply(msgspec.Struct):
 @post(paths.SHUTDOWN, status_code=202, summary="Drain and leave")
 async def shutdown(request: HttpRequest, worker: Worker) -> Response[bytes]:
     """With the key; without one, from this machine only."""
-    if not worker.settings.api_keys:
-        check_local(request)
+    check_local(request, worker)
     worker.request_stop("request")
     return json_response(ShutdownReply("stopping", worker.settings.drain_timeout), 202)

@@ -91,7 +91,6 @@ class EventExchange(JobExchange):
     """started, token*, then exactly one of end and error; closed with [DONE]."""
 
     def event(self, value: msgspec.Struct) -> bytes:
-        """One event; the data's `type` says what it is."""
         return sse.frame(value)
 
     async def frames(self) -> AsyncIterator[bytes]:

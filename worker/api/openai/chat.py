@@ -67,7 +67,6 @@ class ChatAnswer(Answer[ChatChoice]):
 
     @property
     def num_thought_tokens(self) -> int:
-        """Tokens that were sampled inside thoughts."""
         return self._said.num_thought_tokens
 
     def take(self, delta: Delta) -> list[ChatChoice]:

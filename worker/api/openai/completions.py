@@ -110,7 +110,6 @@ class Continuation(Answer[Choice]):
         return Choice("", self._index)
 
     def whole(self, index: int) -> Choice:
-        """The text with all that was told of it."""
         choice = Choice("".join(self._texts), index, joined(self._logprobs), self._finish_reason)
         choice.prompt_token_ids = self._prompt_ids
         return choice

@@ -6,12 +6,11 @@ from typing import Annotated, Any
 from urllib.parse import unquote
 
 from litestar import Response, get, post
-from litestar.response import Stream
 from msgspec import Meta
 
 from worker.api.common.body import HttpRequest
 from worker.api.common.described import EVENTS, JSON, Api, Described
-from worker.api.common.errors import json_response
+from worker.api.common.errors import event_stream, json_response
 from worker.api.common.origins import check_origin
 from worker.api.requests.request_view import MAX_INTERVAL_S, MIN_INTERVAL_S, RequestView
 from worker.errors import ForbiddenError, NotFoundError, RequestError
@@ -23,7 +22,6 @@ from worker.requests.views import LiveReply, RequestCancelled
 _INTERVAL_S = 0.5
 
 
-# No slot and no engine behind the stream: that it just ends when its reader leaves is fine.
 @get(paths.REQUESTS, summary="What the worker does")
 async def live_requests(
     request: HttpRequest, lookout: RequestView, stream: str = "", interval: str | None = None
@@ -33,11 +31,7 @@ async def live_requests(
     accepted = request.headers.get("accept", "")
     if stream.lower() in ("1", "true") or (not stream and "text/event-stream" in accepted):
         lookout.latest(MIN_INTERVAL_S)  # what it raises comes before the stream begins
-        return Stream(
-            lookout.events(seconds),
-            media_type="text/event-stream",  # Litestar adds the charset
-            headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
-        )
+        return event_stream(lookout.events(seconds))
     return Response(lookout.latest(0), media_type="application/json")
 
 
@@ -48,8 +42,8 @@ async def cancel_request(
     """Whatever it does: waiting, reading or writing."""
     origin = request.headers.get("origin", "")
     is_own = origin.partition("://")[2] == request.headers.get("host")
-    if not worker.settings.api_keys and not is_own:
-        check_origin(request)
+    if not is_own:
+        check_origin(request, worker)
     name = unquote(request_id)  # the gate leaves it as it was sent: an id may hold a slash
     return json_response(RequestCancelled(name, True, journal.cancel(name)))
 

@@ -41,7 +41,6 @@ class Growing(ABC):
 
     @property
     def text(self) -> str:
-        """What it holds so far."""
         return "".join(self._texts)
 
     @abstractmethod

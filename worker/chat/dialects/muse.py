@@ -48,7 +48,6 @@ class MuseReader(HarmonyReader):
         self._syntax = calls
 
     def is_thought(self, header: HarmonyHeader) -> bool:
-        """Whether the message is the model's own."""
         return header.recipient == "self"
 
     def read_call(self, header: HarmonyHeader) -> Steps[None]:  # noqa: ARG002

@@ -307,7 +307,6 @@ class _NamedReader:
 
     @property
     def is_thinking(self) -> bool:
-        """As `ChatReader` says."""
         return self._reader.is_thinking
 
     def feed(self, text: str) -> list[ChatEvent]:
