@@ -159,6 +159,22 @@ class DeltaExchange(Exchange):
         """The events behind those of the last delta."""
         return []
 
+    @abstractmethod
+    def take(self, delta: Delta) -> object:
+        """Note a delta; what it adds."""
+
+    @abstractmethod
+    def whole(self) -> object:
+        """The whole answer, once all deltas were taken."""
+
+    async def body(self) -> Any:
+        while self.stream.is_running:
+            for delta in await self.stream.take():
+                self.take(delta)
+                if delta.prompt_logprobs:
+                    await asyncio.sleep(0)  # a long prompt's take milliseconds
+        return self.whole()
+
     async def frames(self) -> AsyncIterator[bytes]:
         while self.stream.is_running:
             for delta in await self.stream.take():
