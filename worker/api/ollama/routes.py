@@ -8,7 +8,7 @@ from litestar import post
 from litestar.types import ASGIApp
 
 from worker.api.common.body import HttpRequest
-from worker.api.common.chat.asking import ask
+from worker.api.common.chat.asking import answer_to
 from worker.api.common.described import (
     BODY,
     CHAT,
@@ -80,7 +80,7 @@ async def ollama_chat(
         await preparing.aside(request, body, check_asked, body, loaded)
         message = OllamaAnswer(content="")
         return _reply(ChatLine(model=loaded.model_id, created_at=now(), message=message, **_LOADED))
-    generation = await preparing.make(request, body, loaded, _conversation, body, chat, loaded)
+    generation = await preparing.make(request, body, loaded, answer_to, body, chat_of, chat, loaded)
     stream = run(generation, loaded)
     return OllamaChatExchange(generation, stream, loaded, streaming=body.stream is not False)
 
@@ -100,15 +100,11 @@ async def generate(request: HttpRequest, loaded: Loaded, preparing: Preparing) -
     return GenerateExchange(generation, stream, loaded, streaming=body.stream is not False)
 
 
-def _conversation(body: OllamaChatRequest, chat: ChatFormat, loaded: Loaded) -> Generation:
-    return ask(chat_of(body, loaded), chat, loaded)
-
-
 def _prompted(body: GenerateRequest, chat: ChatFormat | None, loaded: Loaded) -> Generation:
     """By the model's template, or the text alone where there is none or it is not wanted."""
     if chat is None:
         return continuation_of(body, loaded)
-    return ask(question_of(body, loaded), chat, loaded)
+    return answer_to(body, question_of, chat, loaded)
 
 
 async def _chat_format(
