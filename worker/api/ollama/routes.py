@@ -10,7 +10,6 @@ from litestar.types import ASGIApp
 from worker.api.common.body import HttpRequest
 from worker.api.common.chat.asking import answer_to
 from worker.api.common.described import (
-    BODY,
     CHAT,
     GENERATION,
     JSON,
@@ -136,7 +135,7 @@ API = Api(
             handler=ollama_chat,
             takes=OllamaChatRequest,
             gives={JSON: ChatLine, LINES: (ChatLine, OllamaErrorReply)},
-            refuses=(*BODY, *PROMPT, *CHAT, *GENERATION),
+            refuses=(*PROMPT, *CHAT, *GENERATION),
             notes=_LINES,
             examples={
                 "question": {**_SUM, **_SHORT},
@@ -148,7 +147,7 @@ API = Api(
             handler=generate,
             takes=GenerateRequest,
             gives={JSON: GenerateLine, LINES: (GenerateLine, OllamaErrorReply)},
-            refuses=(*BODY, *PROMPT, *GENERATION),
+            refuses=(*PROMPT, *GENERATION),
             notes=_LINES,
             examples={
                 "question": {"prompt": "What is 3 plus 4?", **_SHORT},
@@ -166,7 +165,7 @@ API = Api(
             handler=ollama_embed,
             takes=OllamaEmbedRequest,
             gives={JSON: OllamaEmbedReply},
-            refuses=(*BODY, *PROMPT, *QUEUE, *NO_VECTORS),
+            refuses=(*PROMPT, *QUEUE, *NO_VECTORS),
             examples={
                 "two texts": {"input": ["Once it rains.", "The sky is clear."], "truncate": False},
                 "nothing": {},
@@ -176,7 +175,7 @@ API = Api(
             handler=ollama_embeddings,
             takes=OllamaEmbeddingsRequest,
             gives={JSON: OllamaEmbeddingsReply},
-            refuses=(*BODY, *TOKENIZED, *QUEUE, *NO_VECTORS),
+            refuses=(*TOKENIZED, *QUEUE, *NO_VECTORS),
             examples={"text": {"prompt": "Once it rains."}, "nothing": {}},
         ),
     ),

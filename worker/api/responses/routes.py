@@ -12,7 +12,6 @@ from litestar.types import ASGIApp
 from worker.api.common.body import HttpRequest, read_json
 from worker.api.common.chat.asking import answer_to
 from worker.api.common.described import (
-    BODY,
     CHAT,
     EVENTS,
     FORMED,
@@ -161,9 +160,8 @@ API = Api(
             takes=ResponseRequest,
             needs=("input",),
             gives={JSON: ResponseReply, EVENTS: _EVENTS},
-            refuses=(*BODY, *PROMPT, *CHAT, *GENERATION, _UNKNOWN),
+            refuses=(*PROMPT, *CHAT, *GENERATION, _UNKNOWN),
             named=True,
-            notes="With `stream` events come as they are made.",
             examples={
                 "question": _SUM,
                 "stream": {**_SUM, "stream": True},
@@ -183,7 +181,7 @@ API = Api(
             takes=ResponseRequest,
             needs=("input",),
             gives={JSON: InputTokens},
-            refuses=(*BODY, *TOKENIZED, *CHAT, *FORMED, _UNKNOWN),
+            refuses=(*TOKENIZED, *CHAT, *FORMED, _UNKNOWN),
             examples={"question": {"input": "What is 3 plus 4?"}},
         ),
         Described(
