@@ -21,7 +21,6 @@ from worker.keys import KeyFile, keys_of
 from worker.limits import HOST, REQUEST_ID
 from worker.values import ANY_ORIGIN, LOCAL_ORIGINS
 
-
 _Fields = list[tuple[bytes, bytes]]
 
 
