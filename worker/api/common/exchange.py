@@ -185,7 +185,6 @@ class DeltaExchange(Exchange):
             yield event
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer, or stop as soon as the client has left."""
         self._wire = scope.get(WIRE)
         if self.streaming and self._wire is not None:
             self.stream.direct = self._tell_at_once

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
@@ -74,10 +73,6 @@ class JobExchange(Exchange):
                 yield delta
                 if delta.finish_reason:
                     return
-
-    @abstractmethod
-    def frames(self) -> AsyncIterator[bytes]:
-        """The events of a streamed answer."""
 
 
 class EventExchange(JobExchange):
