@@ -13,14 +13,7 @@ from worker.api.common.errors import reply_of
 from worker.api.common.exchange import Exchange
 from worker.api.common.usage import Tally
 from worker.api.jobs.registry import Job, Jobs
-from worker.api.jobs.schemas import (
-    End,
-    Failed,
-    InferReply,
-    InferToken,
-    Started,
-    Token,
-)
+from worker.api.jobs.schemas import End, Failed, InferReply, InferToken, Started, Token
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.http import sse
