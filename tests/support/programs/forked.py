@@ -28,7 +28,8 @@ _MODULES = (
     "worker.cli.model",
     "worker.cli.serve",
     "worker.service.app",
-    "worker.service.server",
+    "worker.service.gate",  # not the server, which looks at once whose child it is
+    "worker.http.sockets",
     "worker.lifecycle.loading",
     # Litestar takes them where they are there, as they are beside the clients of the tests.
     "litestar.plugins.attrs",
