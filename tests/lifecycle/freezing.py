@@ -1,9 +1,9 @@
 """A worker whose engine can be frozen, or only be slow: `python -m tests.lifecycle.freezing serve`.
 
 FREEZE says when: idle (after the first request), step (at the first prompt of more than 100
-tokens), or busy (the first such step computes for SECONDS, as on a slow machine). The watchdog looks
-SPEED times as often, and takes an engine for frozen after that part of the time. How long it then lets
-health say so stays as it is: a test has to see it.
+tokens), or busy (the first such step computes for SECONDS, as on a slow machine). The watchdog
+looks SPEED times as often, and takes an engine for frozen after that part of the time. How long it
+then lets health say so stays as it is: a test has to see it.
 """
 
 from __future__ import annotations

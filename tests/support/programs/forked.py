@@ -30,6 +30,9 @@ _MODULES = (
     "worker.service.app",
     "worker.service.gate",  # not the server, which looks at once whose child it is
     "worker.http.sockets",
+    "worker.chat.jinja.sandbox",
+    "llguidance",
+    "encodings.idna",
     "worker.lifecycle.loading",
     # Litestar takes them where they are there, as they are beside the clients of the tests.
     "litestar.plugins.attrs",
