@@ -91,7 +91,7 @@ class RecordingBackend(LlamaBackend):
         self.rows: dict[int, dict[int, Row]] = {}
         self._seen: dict[str, list[Floats]] = {}
         super().__init__(
-            Weights(path, LoadOptions(n_gpu_layers=0)),
+            Weights(path, LoadOptions(n_gpu_layers=0, devices=())),
             ContextOptions(
                 num_cells=NUM_CELLS,
                 num_slots=NUM_SLOTS,

@@ -11,8 +11,7 @@ from functools import partial
 from typing import Any, NoReturn, cast
 
 from worker.errors import RequestError
-from worker.grammar.conjunctions import Conjunctions, parts_of
-from worker.grammar.document import SchemaDocument
+from worker.grammar.document import Conjunctions, SchemaDocument, parts_of
 from worker.grammar.keywords import (
     APPLIED,
     COUNTS,
@@ -31,12 +30,14 @@ from worker.grammar.keywords import (
     WHOLE,
     Keywords,
     Schema,
+    is_count,
+    is_whole,
+    num_required,
 )
 from worker.grammar.rewriting.apart import are_apart
 from worker.grammar.rewriting.bounds import bound, close_bounds, digits_of, is_exact, whole
 from worker.grammar.rewriting.lookaround import conjunction
 from worker.grammar.rewriting.rewrite import rewritten
-from worker.grammar.rewriting.types import is_count, is_whole, num_required
 from worker.limits import (
     COUNT,
     EXACT,
@@ -51,6 +52,8 @@ from worker.limits import (
 # Whitespace between two tokens of JSON: without a bound a model may write it for ever.
 OPTIONS = {"whitespace_pattern": "[ ]|\\n{1,2}[ \\t]{0,20}"}
 
+# What is described is meant.
+_DESCRIBED = {"properties": "object", "items": "array", "prefixItems": "array"}
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
@@ -170,8 +173,9 @@ class SchemaReader:
                         raise
                     self._drop(key)
         close_bounds(out)
-        if "type" not in out and "properties" in out and not out.keys() & APPLIED:
-            out["type"] = "object"  # what is described is meant
+        if "type" not in out and not out.keys() & APPLIED:
+            kinds = [kind for key, kind in _DESCRIBED.items() if key in out]
+            out |= {"type": kinds[0]} if kinds else {}
         if "properties" in out and not self._combines:
             out.setdefault("additionalProperties", "patternProperties" in out)
         return out
