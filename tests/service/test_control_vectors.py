@@ -72,12 +72,10 @@ def test_what_is_known_on_disk(folder: Path, tmp_path: Path) -> None:
         words = ("--control-vector-scaled", vector, "--cache-dir", tmp_path)
         with serving("--model", folder / "m.gguf", *OPTIONS, *words) as server:
             answer = server.post(BODY).json()
-            runs.append(
-                (
-                    answer["choices"][0]["text"],
-                    answer["usage"]["prompt_tokens_details"]["cached_tokens"] > 0,
-                )
-            )
+            server.process.terminate()
+            assert server.wait() == 0
+        cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+        runs.append((answer["choices"][0]["text"], cached > 0))
     assert [is_known for _, is_known in runs] == [False, False, True, True]
     expected = [said(folder, model) for model in ("m.gguf", "within-1-2.gguf")]
     assert [text for text, _ in runs] == expected * 2
