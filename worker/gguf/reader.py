@@ -1,8 +1,8 @@
 """Bytes -> header, keys and tensor table of one GGUF file.
 
 The file is read in one pass, without recursion. Every length is compared with the bytes that remain
-and with the policy before anything of that size is allocated. Sizes are Python ints, which do not
-overflow.
+and with the limits below before anything of that size is allocated. Sizes are Python ints, which do
+not overflow.
 
 Only the structure is checked here; `model/checks` judges what the values mean.
 """
@@ -29,7 +29,6 @@ from worker.gguf.header import (
     Value,
     refuse,
 )
-from worker.gguf.policy import Policy
 from worker.gguf.source import Source, opened
 from worker.gguf.strings import StringArray, scan
 from worker.gguf.tensors import Row, align, check_tail, place
@@ -37,6 +36,11 @@ from worker.gguf.tensors import Row, align, check_tail, place
 MAGIC = b"GGUF"
 _FIXED = 24  # bytes of magic, version and counts
 DEFAULT_ALIGNMENT = 32
+MAX_ALIGNMENT = 65_536
+MAX_METADATA_BYTES = 256 << 20  # header, metadata and tensor table of one file
+MAX_KEYS = MAX_TENSORS = 65_536
+MAX_STRINGS, MAX_ELEMENTS = 2_000_000, 64 << 20  # of one array
+MAX_STRING_BYTES, MAX_KEY_BYTES = 16 << 20, 65_535
 MAX_DIMS = 4
 MAX_TENSOR_NAME = 63  # GGML_MAX_NAME without its NUL
 
@@ -53,19 +57,18 @@ _ASCII_KEY = re.compile(r"[\x21-\x7e]+")
 _TEMPLATE_KEY = re.compile(r"tokenizer\.chat_template\.\w+")  # templates may have any name
 
 
-def read_header(path: str | os.PathLike[str], policy: Policy | None = None) -> Header:
+def read_header(path: str | os.PathLike[str]) -> Header:
     """Read one file's header. Raises ModelFileError where it is no sound GGUF structure."""
-    policy = policy or Policy()
     name = os.fspath(path)
     with opened(name) as fd:
-        return _Parser(Source(fd, name, policy.max_metadata_bytes), policy).header()
+        return _Parser(Source(fd, name, MAX_METADATA_BYTES)).header()
 
 
 class _Parser:
     """A cursor over a source; each method reads one thing and moves on."""
 
-    def __init__(self, source: Source, policy: Policy) -> None:
-        self.source, self.policy = source, policy
+    def __init__(self, source: Source) -> None:
+        self.source = source
         self.at: int = 0
         self.keys: dict[str, Value] = {}
         self.types: dict[str, int] = {}
@@ -79,16 +82,15 @@ class _Parser:
         self.at = len(MAGIC)
         source.need(_FIXED, "its first 24 bytes", at=self.at)
         version = self._version()
-        n_tensors = self._count("n_tensors", self.policy.max_tensors, least=25)
-        n_keys = self._count("n_kv", self.policy.max_keys, least=14)
+        n_tensors = self._count("n_tensors", MAX_TENSORS, least=25)
+        n_keys = self._count("n_kv", MAX_KEYS, least=14)
         for index in range(n_keys):
             self._key(index)
         alignment = self._alignment()
         rows = [self._row(index) for index in range(n_tensors)]
         data_offset = align(self.at, alignment) if rows else self.at
         tensors = place(rows, data_offset, alignment, source.size)
-        if not self.policy.allow_trailing_bytes:
-            check_tail(tensors, data_offset, alignment, source.size)
+        check_tail(tensors, data_offset, alignment, source.size)
         return Header(
             version=version,
             alignment=alignment,
@@ -101,7 +103,7 @@ class _Parser:
 
     def _version(self) -> int:
         version = self._number(_UINT32, "version")
-        if version == 3 or (version == 2 and self.policy.allow_version_2):
+        if version == 3:
             return version
         if version and not version & 0xFFFF:
             code, what = "BIG_ENDIAN", "The file is a big-endian GGUF."
@@ -157,13 +159,13 @@ class _Parser:
 
     def _key(self, index: int) -> None:
         at, field = self.at, f"key {index}"
-        key = self._text(field, self.policy.max_key_bytes, "BAD_KEY")
+        key = self._text(field, MAX_KEY_BYTES, "BAD_KEY")
         plain = _PLAIN_KEY.fullmatch(key) or _TEMPLATE_KEY.fullmatch(key)
         if not _ASCII_KEY.fullmatch(key):
             code, what, hint = "BAD_KEY", f"Key {index} is empty or not printable ASCII", DAMAGED
-        elif not plain and not self.policy.allow_odd_keys:
+        elif not plain:
             code, what = "KEY_STYLE", f"The key {key[:80]} has upper-case letters or an empty part"
-            hint = "Allow odd keys in the policy if you trust the file."
+            hint = RECONVERT
         elif key in self.keys:
             code, what, hint = "DUPLICATE_KEY", f"The key {key[:80]} is there twice", RECONVERT
         else:
@@ -175,7 +177,7 @@ class _Parser:
 
     def _value(self, key: str, kind: int) -> Value:
         if kind == _STRING:
-            return self._text(key, self.policy.max_string_bytes, "STRING_TOO_LONG")
+            return self._text(key, MAX_STRING_BYTES, "STRING_TOO_LONG")
         if kind == _ARRAY:
             return self._array(key)
         if kind not in _SCALARS:
@@ -194,7 +196,7 @@ class _Parser:
         if kind not in _DTYPES:
             raise self._unknown_type(key, kind)
         dtype = _DTYPES[kind]
-        length = self._length(key, self.policy.max_elements, dtype.itemsize, "ARRAY_TOO_LONG")
+        length = self._length(key, MAX_ELEMENTS, dtype.itemsize, "ARRAY_TOO_LONG")
         at, self.at = self.at, self.at + length * dtype.itemsize
         self.source.need(self.at, key, at=at)
         values = np.frombuffer(self.source.data, dtype, length, at).copy()
@@ -206,7 +208,7 @@ class _Parser:
         return values
 
     def _strings(self, key: str) -> StringArray:
-        left = self._length(key, self.policy.max_strings, 8, "ARRAY_TOO_LONG")
+        left = self._length(key, MAX_STRINGS, 8, "ARRAY_TOO_LONG")
         begin, source = self.at, self.source
         source.need(begin + 8 * left, key, at=begin)
         pieces: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
@@ -218,7 +220,7 @@ class _Parser:
                 break
             # The next string ends behind the bytes read so far, or behind the end of the file.
             at = self.at
-            size = self._length(key, self.policy.max_string_bytes, 1, "STRING_TOO_LONG")
+            size = self._length(key, MAX_STRING_BYTES, 1, "STRING_TOO_LONG")
             source.need(self.at + size, key, at=at)
             self.at = at
         starts = np.concatenate(pieces) - begin + 8
@@ -236,15 +238,15 @@ class _Parser:
         stored = self.types.get(key, _UINT32)
         if stored != _UINT32 or not isinstance(value, int) or value < 1 or value & (value - 1):
             problem = "must be a power of two, stored as UINT32"
-        elif value > self.policy.max_alignment:
-            problem = f"must not be above {self.policy.max_alignment}"
-        elif value < DEFAULT_ALIGNMENT and not self.policy.allow_small_alignment:
+        elif value > MAX_ALIGNMENT:
+            problem = f"must not be above {MAX_ALIGNMENT}"
+        elif value < DEFAULT_ALIGNMENT:
             problem = f"is below {DEFAULT_ALIGNMENT}: native code ends where mapped weights are so"
         else:
             return value
         raise refuse(
             "BAD_ALIGNMENT", f"{key} {problem}.", at=self.offsets[key], field=key,
-            got=value, limit=self.policy.max_alignment, hint=RECONVERT,
+            got=value, limit=MAX_ALIGNMENT, hint=RECONVERT,
         )  # fmt: skip
 
     def _row(self, index: int) -> Row:

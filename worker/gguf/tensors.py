@@ -65,8 +65,7 @@ def check_tail(tensors: tuple[TensorInfo, ...], begin: int, alignment: int, file
         raise refuse(
             "TRAILING_BYTES", f"{extra} bytes follow the last tensor.",
             at=end, field="data", got=extra, limit=alignment,
-            hint="Something is glued to the file; get it from its publisher, or allow it in the"
-            " policy.",
+            hint="Something is glued to the file; get it from its publisher.",
         )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from worker.lifecycle.devices import Devices
 from worker.lifecycle.media import MediaReader
 from worker.lifecycle.slots import NamedSlots
 from worker.llama.backend import LlamaBackend
-from worker.llama.draft.companion import Companion
+from worker.llama.companion import Companion
 from worker.llama.placement import allocated
 from worker.llama.process import large_pages
 from worker.llama.process.heap import return_pages

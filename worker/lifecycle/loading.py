@@ -13,8 +13,8 @@ from worker.lifecycle.prepared import Prepared, load_weights, maps_file, note_na
 from worker.llama import library
 from worker.llama.backend import LlamaBackend
 from worker.llama.calibrate import AttentionShape, calibration
+from worker.llama.companion import DraftModel, Heads
 from worker.llama.context_options import ContextOptions
-from worker.llama.draft.companion import DraftModel, Heads
 from worker.llama.placement import allocated
 from worker.llama.process import openmp
 from worker.llama.process.heap import stay_small

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from worker.lifecycle.prepared import Prepared
     from worker.lifecycle.recalled import Recalled
     from worker.llama.backend import LlamaBackend
-    from worker.llama.draft.companion import Companion, DraftModel, Heads
+    from worker.llama.companion import Companion, DraftModel, Heads
 
 # What the step that runs when all requests were ended, or a load that was called off, gets.
 STOP_TIMEOUT_S = 0.9
@@ -156,7 +156,7 @@ class Worker:
         from worker.lifecycle.adapters import ServedAdapters
         from worker.lifecycle.loaded import Loaded
         from worker.lifecycle.slots import named_slots
-        from worker.llama.draft.companion import Heads
+        from worker.llama.companion import Heads
         from worker.llama.process.pipe import write
 
         heads = draft if isinstance(draft, Heads) else None

@@ -17,9 +17,8 @@ import msgspec
 import numpy as np
 
 from worker import log
-from worker.llama import spin, variants
+from worker.llama import soundness, spin, variants
 from worker.llama.process import death
-from worker.llama.soundness import verdict
 
 
 @contextlib.contextmanager
@@ -215,7 +214,7 @@ def ggml() -> ctypes.CDLL:
     death.leave_with_reason(lib)
     native.llama_log_set(_log.callback, ctypes.c_void_p(0))
     # One that is loaded cannot be exchanged any more: so here its proof is waited for.
-    chosen = variants.choose(FOLDER, lambda name: verdict.begin(name).verdict().is_sound)
+    chosen = variants.choose(FOLDER, lambda name: soundness.begin(name).verdict().is_sound)
     variants.load(lib, chosen)
     return lib
 
@@ -273,10 +272,10 @@ def reads_media() -> bool:
     return any(Path(os.environ.get("MTMD_CPP_LIB", FOLDER)).glob("*mtmd*"))
 
 
-def proof() -> verdict.Proof:
+def proof() -> soundness.Proof:
     """Of what this process computes with: known, or begun now in a child."""
     ggml()
-    return verdict.begin(variant.name if (variant := variants.current()) else "")
+    return soundness.begin(variant.name if (variant := variants.current()) else "")
 
 
 def device_handles() -> dict[str, int]:

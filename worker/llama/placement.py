@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from worker.llama import library
 from worker.llama.backend import LlamaBackend
-from worker.llama.draft.companion import Companion
+from worker.llama.companion import Companion
 from worker.memory.offload import Part, Placement
 
 

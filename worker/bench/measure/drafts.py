@@ -12,7 +12,7 @@ from worker.engine.engine import Engine
 from worker.engine.request import GenerationParams, Prompt, Request
 from worker.engine.sampling import SamplingParams
 from worker.llama.backend import LlamaBackend
-from worker.llama.draft.companion import DraftModel, Heads
+from worker.llama.companion import DraftModel, Heads
 
 _GREEDY = SamplingParams(temperature=0, ignore_eos=True)
 # Continuations are longer than in the tests of speed: guesses are tried before they pay.
