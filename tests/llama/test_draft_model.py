@@ -12,7 +12,7 @@ from tests.support.models import ggufs
 from tests.support.sessions import load
 from worker.llama.backend import LlamaBackend
 from worker.llama.companion import DraftModel
-from worker.llama.context_options import ContextOptions
+from worker.llama.context import ContextOptions
 from worker.llama.weights import LoadOptions
 
 

@@ -18,7 +18,7 @@ from worker.engine.sequence import Delta, Sequence
 from worker.engine.steps.plan import StepPlan
 from worker.llama.backend import LlamaBackend
 from worker.llama.companion import DraftModel, Heads
-from worker.llama.context_options import ContextOptions
+from worker.llama.context import ContextOptions
 from worker.llama.library import native
 from worker.llama.weights import LoadOptions
 

@@ -16,9 +16,9 @@ from worker.lifecycle.media import MediaReader
 from worker.lifecycle.slots import NamedSlots
 from worker.llama.backend import LlamaBackend
 from worker.llama.companion import Companion
-from worker.llama.placement import allocated
-from worker.llama.process import large_pages
-from worker.llama.process.heap import return_pages
+from worker.llama.process import memory
+from worker.llama.process.memory import return_pages
+from worker.llama.residency import allocated
 from worker.memory.buffers import is_fused
 from worker.memory.plan import MemoryPlan
 from worker.model.config import ModelConfig
@@ -165,9 +165,9 @@ class Loaded:
         give a GB of them.
         """
         size = 0
-        for stretch in large_pages.stretches(_STRETCH):
+        for stretch in memory.stretches(_STRETCH):
             await asyncio.sleep(_BESIDE_S if self.engine.num_streams else _IDLE_S)
-            size += await asyncio.to_thread(large_pages.collapse, stretch)
+            size += await asyncio.to_thread(memory.collapse, stretch)
         _log.info("large pages", memory_mb=_mb(size))
 
     def figures(self) -> dict[str, object]:
@@ -175,7 +175,11 @@ class Loaded:
         proportional = machine.proportional_bytes()
         residency = self.backend.weights.residency
         buffers: dict[str, int] = {}
-        for place in allocated(self.backend, self.draft):
+        for place in allocated(
+            self.backend.weights.residency,
+            self.backend.context.residency,
+            self.draft.buffers if self.draft else (),
+        ):
             buffers[place.device] = buffers.get(place.device, 0) + place.nbytes
         drafting = {} if self.draft is None else {
             "draft_layers": _count(self.draft.layers)

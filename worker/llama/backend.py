@@ -18,15 +18,13 @@ from worker.engine.request import Request
 from worker.errors import BackendError
 from worker.gguf.header import ModelFile
 from worker.grammar.constraint import Constraint
-from worker.llama import library
-from worker.llama.context import Context
-from worker.llama.context_options import ContextOptions
+from worker.llama.context import Context, ContextOptions
 from worker.llama.embedder import LlamaEmbedder
 from worker.llama.guides.guides import Guides
+from worker.llama.process.openmp import Spin
 from worker.llama.residency import kernels_of
 from worker.llama.sampling.sampler import Sampler
 from worker.llama.sampling.workspace import Workspace
-from worker.llama.spin import Spin
 from worker.llama.states.slots import SlotStates
 from worker.llama.states.state import SavedState, StateForm
 from worker.llama.vocab import Vocab
@@ -51,8 +49,6 @@ class LlamaBackend:
         weights: Weights,
         context: ContextOptions,
         *,
-        observer: library.Observer | None = None,
-        observed: frozenset[str] = frozenset(),
         embeds: EmbeddingShape | None = None,
     ) -> None:
         """Allocate a cache for the model. It closes the weights, also where this fails.
@@ -72,8 +68,7 @@ class LlamaBackend:
             with ThreadPoolExecutor(1, thread_name_prefix="vocabulary") as pool:
                 reading = pool.submit(self._read_vocabulary)
                 with self._timed("context"):
-                    made = Context(self.weights, context, observer=observer, observed=observed)
-                    self.context = stack.enter_context(made)
+                    self.context = stack.enter_context(Context(self.weights, context))
                 self.vocab = reading.result()
             self.embedder: LlamaEmbedder | None = None
             if embeds is not None:
@@ -108,17 +103,9 @@ class LlamaBackend:
             self._stack = stack.pop_all()
 
     @classmethod
-    def open(
-        cls,
-        path: Path,
-        load: LoadOptions,
-        context: ContextOptions,
-        *,
-        observer: library.Observer | None = None,
-        observed: frozenset[str] = frozenset(),
-    ) -> Self:
+    def open(cls, path: Path, load: LoadOptions, context: ContextOptions) -> Self:
         """Load a model and allocate its cache. Raises BackendError or DoesNotFitError."""
-        return cls(Weights(path, load), context, observer=observer, observed=observed)
+        return cls(Weights(path, load), context)
 
     @contextlib.contextmanager
     def _timed(self, part: str) -> Generator[None]:

@@ -180,8 +180,7 @@ def _share(step: StepTimes) -> int:
 
 @contextlib.contextmanager
 def _contexts(shape: AttentionShape) -> Generator[list[_Timed]]:
-    from worker.llama.context import Context
-    from worker.llama.context_options import ContextOptions
+    from worker.llama.context import Context, ContextOptions
     from worker.llama.weights import LoadOptions, Weights
 
     with contextlib.ExitStack() as stack:

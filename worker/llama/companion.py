@@ -14,10 +14,9 @@ from msgspec.structs import replace
 from worker.errors import ModelLoadError
 from worker.llama import hidden_states
 from worker.llama.backend import LlamaBackend
-from worker.llama.context import Context
-from worker.llama.context_options import ContextOptions
+from worker.llama.context import Context, ContextOptions
 from worker.llama.weights import LoadOptions, Weights
-from worker.memory.draft import HEAD_OUTPUTS
+from worker.memory.beside import HEAD_OUTPUTS
 
 
 class Companion:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from worker.engine.backend import BatchError
+from worker.llama import library
 from worker.llama.context import Context
 from worker.llama.library import native
 from worker.llama.weights import Weights
@@ -51,7 +50,7 @@ class LlamaEmbedder:
         found = native.llama_get_embeddings(self.context.handle)  # pyright: ignore
         if not found:
             raise BatchError("llama.cpp gave no vectors.")
-        return _array(found, self.batch.size * self.width).reshape(-1, self.width)
+        return library.floats(found, self.batch.size * self.width).reshape(-1, self.width)
 
     def scores(self, slots: Sequence[int]) -> np.ndarray:
         """What the classifier made of the slots' texts, float32 [slots, width]; after `compute`."""
@@ -60,7 +59,7 @@ class LlamaEmbedder:
             found = native.llama_get_embeddings_seq(self.context.handle, slot)  # pyright: ignore
             if not found:
                 raise BatchError("llama.cpp gave no score.")
-            made[place] = _array(found, self.width)
+            made[place] = library.floats(found, self.width)
         return made
 
     def forget(self, first: int) -> None:
@@ -76,8 +75,3 @@ class LlamaEmbedder:
 
     def __exit__(self, *_: object) -> None:
         self.context.close()
-
-
-def _array(pointer: Any, count: int) -> np.ndarray:
-    made: Any = (ctypes.c_float * count).from_address(ctypes.addressof(pointer.contents))
-    return np.frombuffer(made, np.float32)

@@ -5,11 +5,11 @@ They are exported under C++ names, which another compiler spells in another way.
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import numpy as np
 
+from worker.llama import library
 from worker.llama.library import bare_package, native
 
 calls: Any = None
@@ -36,14 +36,10 @@ def hidden_rows(context: Any, rows: int, width: int) -> np.ndarray:
 
     A context that keeps those of outputs only has these.
     """
-    return _view(calls.llama_get_embeddings_nextn(context), rows * width).reshape(rows, width)
+    return library.floats(calls.llama_get_embeddings_nextn(context), rows * width).reshape(
+        rows, width
+    )
 
 
 def hidden_width(weights: Any) -> int:
     return native.llama_model_n_embd_out(weights)
-
-
-def _view(pointer: Any, count: int) -> np.ndarray:
-    address = ctypes.addressof(pointer.contents)
-    array: Any = (ctypes.c_float * count).from_address(address)
-    return np.frombuffer(array, np.float32)

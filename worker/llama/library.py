@@ -9,7 +9,7 @@ import importlib.util
 import os
 import sys
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ import msgspec
 import numpy as np
 
 from worker import log
-from worker.llama import soundness, spin, variants
-from worker.llama.process import death
+from worker.llama import soundness, variants
+from worker.llama.process import death, openmp
 
 
 @contextlib.contextmanager
@@ -42,18 +42,16 @@ def bare_package(name: str) -> Generator[Any]:
 
 
 # libgomp reads its variables when it is loaded. So they are set before the bindings are imported.
-spin.prepare()
+openmp.prepare()
 death.watch()
 
 with bare_package("llama_cpp"):
     import llama_cpp.llama_cpp as native
 
-spin.loaded()
+openmp.loaded()
 
 FOLDER = Path(native._lib._name).parent  # pyright: ignore
 DEVICE_KINDS = ("cpu", "gpu", "igpu", "accelerator", "meta")  # enum ggml_backend_dev_type
-Observer = Callable[[str, np.ndarray], None]
-"""Gets the name of a tensor and a copy of its values, float32 [rows, width]."""
 _OFFLOADING = ("gpu", "igpu")
 _LEVELS = {1: "debug", 2: "info", 3: "warning", 4: "error"}  # enum ggml_log_level
 _CONTINUED = 5  # GGML_LOG_LEVEL_CONT: more of the line before
@@ -151,11 +149,10 @@ def quick(function: Any) -> Any:
     return found
 
 
-def with_address(function: Any) -> Any:
-    """A native function whose pointer comes as a number (None for NULL), not as an object."""
-    found = ctypes.CDLL(None, handle=native._lib._handle)[function.__name__]  # pyright: ignore
-    found.restype, found.argtypes = ctypes.c_void_p, function.argtypes
-    return found
+def floats(pointer: Any, count: int) -> np.ndarray:
+    """What a `float *` leads to, float32 [count], not copied."""
+    made: Any = (ctypes.c_float * count).from_address(ctypes.addressof(pointer.contents))
+    return np.frombuffer(made, np.float32)
 
 
 def pointer_to(array: np.ndarray) -> Any:
@@ -191,11 +188,6 @@ _SIGNATURES: tuple[tuple[str, Any, list[Any]], ...] = (
     ("ggml_backend_dev_backend_reg", _P, [_P]),
     ("ggml_backend_dev_buffer_type", _P, [_P]),
     ("ggml_backend_buft_name", _C, [_P]),
-    ("ggml_get_name", _C, [_P]),
-    ("ggml_nelements", ctypes.c_int64, [_P]),
-    ("ggml_nrows", ctypes.c_int64, [_P]),
-    ("ggml_nbytes", _S, [_P]),
-    ("ggml_backend_tensor_get", None, [_P, _P, _S, _S]),
 )
 
 
@@ -217,29 +209,6 @@ def ggml() -> ctypes.CDLL:
     chosen = variants.choose(FOLDER, lambda name: soundness.begin(name).verdict().is_sound)
     variants.load(lib, chosen)
     return lib
-
-
-def observe(observer: Observer, names: frozenset[str]) -> Callable[..., bool]:
-    """A native callback that gives `observer` each computed tensor of these names.
-
-    ctypes keeps no reference to it: it must live as long as the context that calls it.
-    """
-    lib = ggml()
-
-    def evaluate(tensor: int, ask: bool, _user: object) -> bool:
-        name = lib.ggml_get_name(tensor).decode(errors="replace")
-        if name not in names:
-            return not ask  # do not ask for it; afterwards True goes on computing
-        if ask:
-            return True
-        rows, count = lib.ggml_nrows(tensor), lib.ggml_nelements(tensor)
-        values = np.empty(count, np.float32)
-        if lib.ggml_nbytes(tensor) == values.nbytes:  # float32 only
-            lib.ggml_backend_tensor_get(tensor, values.ctypes.data, 0, values.nbytes)
-            observer(name, values.reshape(rows, -1))
-        return True
-
-    return native.ggml_backend_sched_eval_callback(evaluate)
 
 
 def start() -> None:

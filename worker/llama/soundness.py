@@ -27,6 +27,21 @@ from worker.llama.process import death
 
 # What the child says, one JSON object a line.
 
+PATIENCE_S = 300.0
+"""How long a proof may take, on however busy a machine."""
+# Signals that tell of native code. Any other, such as SIGKILL where memory ends, tells of the
+# machine, and the next start proves again.
+_NATIVE = (signal.SIGSEGV, signal.SIGILL, signal.SIGBUS, signal.SIGFPE, signal.SIGABRT)
+# This is about the CPU. numpy would start a thread for each one of them.
+_HIDDEN = {
+    "CUDA_VISIBLE_DEVICES": "", "GGML_VK_VISIBLE_DEVICES": "", "OPENBLAS_NUM_THREADS": "1",
+    "GGML_NO_BACKTRACE": "1",
+}  # fmt: skip
+_CODE = "NOT_PROVEN"
+_HINT = "`make install` builds it for this CPU, without a feature that fails the proof."
+_begun: dict[str, Proof] = {}
+_begun_lock = threading.Lock()
+
 
 class Features(msgspec.Struct, frozen=True, tag="features"):
     """Of the CPU, which the library uses, as ggml names them."""
@@ -83,21 +98,6 @@ def _read(line: bytes) -> ProofLine | None:
         return _decoder.decode(line)
     except msgspec.DecodeError:
         return None
-
-
-PATIENCE_S = 300.0
-"""How long a proof may take, on however busy a machine."""
-
-# Signals that tell of native code. Any other, such as SIGKILL where memory ends, tells of the
-# machine, and the next start proves again.
-_NATIVE = (signal.SIGSEGV, signal.SIGILL, signal.SIGBUS, signal.SIGFPE, signal.SIGABRT)
-# This is about the CPU. numpy would start a thread for each one of them.
-_HIDDEN = {
-    "CUDA_VISIBLE_DEVICES": "", "GGML_VK_VISIBLE_DEVICES": "", "OPENBLAS_NUM_THREADS": "1",
-    "GGML_NO_BACKTRACE": "1",
-}  # fmt: skip
-_CODE = "NOT_PROVEN"
-_HINT = "`make install` builds it for this CPU, without a feature that fails the proof."
 
 
 class Soundness(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,10 +174,6 @@ class Proof:
                     features=" ".join(self._known.features),
                 )  # fmt: skip
             return self._known
-
-
-_begun: dict[str, Proof] = {}
-_begun_lock = threading.Lock()
 
 
 def begin(variant: str = "") -> Proof:

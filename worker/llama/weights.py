@@ -19,8 +19,7 @@ from worker.gguf.splits import open_header
 from worker.llama import library
 from worker.llama.adapters import Adapters
 from worker.llama.library import native
-from worker.llama.process.heap import blocks_kept
-from worker.llama.process.mapping import give_back
+from worker.llama.process.memory import blocks_kept, give_back
 from worker.llama.residency import check_layers, check_tensors, weights_residency
 from worker.model.overrides import Override
 

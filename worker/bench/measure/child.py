@@ -55,7 +55,7 @@ from worker.lifecycle.loading import load_backend, open_draft
 from worker.lifecycle.prepared import find_devices, memory_with, prepare
 from worker.llama.adapters import adapter_key
 from worker.llama.backend import LlamaBackend
-from worker.llama.process import large_pages
+from worker.llama.process import memory
 from worker.llama.quantize.target import quantize
 from worker.memory.buffers import kv_bytes_per_token
 from worker.model.config import load_config
@@ -102,7 +102,7 @@ def _speed(job: StageJob, report: OnShare) -> BareSpeed:
     needs = needs_of(config, job.settings, memory_with(find_devices(job.settings)))
     tests = (2 if job.sizes.depth else 1) * 3 + 2
     with open_level(job.path, job.settings) as backend:
-        large_pages.use()
+        memory.use_large_pages()
         found = measure_speed(backend, job.sizes, job.settings.slots, _ticking(report, tests))
         tensors = [(tensor.name, tensor.nbytes) for tensor in open_header(Path(job.path)).tensors]
         return BareSpeed(
@@ -131,7 +131,7 @@ def _depth(job: StageJob, report: OnShare) -> Depths:
         )
         try:  # not every model has a kernel for every way
             with open_level(job.path, settings) as backend:
-                large_pages.use()
+                memory.use_large_pages()
                 way = msgspec.structs.replace(
                     way,
                     kv_bytes_per_token=kv_bytes_per_token(config, settings),
@@ -169,7 +169,7 @@ def _drafts(job: StageJob, report: OnShare) -> Drafts:
         if draft is None:
             raise ModelLoadError("This build of llama.cpp cannot use the heads in the file.")
         with draft:
-            large_pages.use()
+            memory.use_large_pages()
             text = (Path(job.plan.corpus.path) if job.plan.corpus else GENERAL_TEXT).read_text()
             counts = sorted({1, settings.slots})
             tick = _ticking(report, len(counts))
@@ -182,7 +182,7 @@ def _vectors(job: StageJob, report: OnShare) -> VectorSpeed:
     settings = msgspec.structs.replace(_with_threads(job.settings, job.plan.threads), parallel=1)
     repetitions = job.sizes.repetitions
     with open_level(job.path, settings) as backend:
-        large_pages.use()
+        memory.use_large_pages()
         tick = _ticking(report, repetitions + 1)
         text = text_of(job.plan.corpus)
         return measure_vectors(backend, text, Path(job.place), repetitions, tick)
