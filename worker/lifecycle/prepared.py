@@ -293,11 +293,6 @@ def maps_file(settings: Settings, devices: Devices) -> bool:
     return not devices.chosen if settings.mmap is None else settings.mmap
 
 
-def check_rpc_build(what: str) -> None:
-    """Raise UsageError for `what` on a build that knows no RPC servers."""
-    rpc.check_build(what)
-
-
 def check_build(settings: Settings) -> None:
     """Raise UsageError for settings that this build cannot follow."""
     if settings.backend is None and not settings.sandbox:
