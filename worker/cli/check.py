@@ -9,10 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
 from worker import log
-from worker.cli.console import data_console, one_line, write_json
 from worker.cli.options import add_options, settings_from
 from worker.cli.progress import bar_on_stderr, of_bytes
 from worker.machine import human_bytes
@@ -135,6 +132,8 @@ class CheckProgress:
         now = time.monotonic()
         if now < self._due:
             return
+        from worker.cli.console import one_line
+
         self._due = now + _PAUSE_S
         if self._bar is None:
             self._bar = _make_bar(self._total, in_bytes=self._in_bytes)
@@ -163,6 +162,10 @@ if TYPE_CHECKING:
 
 def show(verdict: FileVerdict, *, as_json: bool) -> None:
     """Write one line to standard output at once."""
+    from rich.text import Text
+
+    from worker.cli.console import data_console, one_line, write_json
+
     if as_json:
         write_json(verdict)
         return

@@ -18,7 +18,6 @@ from worker.cli.model import model_path, with_draft_path
 from worker.cli.options import add_options, settings_from
 from worker.errors import UsageError
 from worker.machine import DeviceMemory, Memory, human_bytes
-from worker.memory.plan import MemoryPlan
 from worker.settings import OPTIONS, Settings
 
 if TYPE_CHECKING:
