@@ -20,7 +20,7 @@ from tests.cache.states import ROW_BYTES, FakeState, check_parts, ints, rest_of
 from worker import log
 from worker.cache import block_file, disk, folder
 from worker.cache.disk import Disk
-from worker.cache.index import room_of
+from worker.cache.folder import room_of
 from worker.cache.store import Store
 from worker.errors import UsageError
 

@@ -18,7 +18,7 @@ from tests.support import accidents
 from tests.support.accidents import block_files, cut, flipped
 from worker.cache import folder
 from worker.cache.disk import Disk
-from worker.cache.index import room_of
+from worker.cache.folder import room_of
 from worker.cache.store import Store
 
 BIG = 1 << 30

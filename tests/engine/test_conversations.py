@@ -19,7 +19,7 @@ from tests.support import accidents
 from tests.support.accidents import Damage, cut, flipped, zeroed
 from tests.support.fakes import FakeBackend, continuation
 from worker.cache.disk import Disk
-from worker.cache.index import room_of
+from worker.cache.folder import room_of
 from worker.cache.store import Store
 from worker.engine.backend import BatchError, OutOfCells
 from worker.engine.engine import Engine

@@ -30,10 +30,10 @@ from worker.settings import Settings
 # Imported in the thread that loads: the service listens before numpy and llama.cpp are there.
 if TYPE_CHECKING:
     from worker.cache.store import Store
+    from worker.lifecycle.kept import Recalled
     from worker.lifecycle.loaded import Loaded
     from worker.lifecycle.media import MediaReader
     from worker.lifecycle.prepared import Prepared
-    from worker.lifecycle.recalled import Recalled
     from worker.llama.backend import LlamaBackend
     from worker.llama.companion import Companion, DraftModel, Heads
 
@@ -253,9 +253,8 @@ class Worker:
                     self.model_path, self.settings, prepared, self._report_progress
                 )
             with self.timed("more imports"):  # `service/server.py` began them beside the weights
-                from worker.lifecycle.kept import open_store
+                from worker.lifecycle.kept import Recalled, open_store
                 from worker.lifecycle.loading import gpu_bytes, open_backend, open_draft
-                from worker.lifecycle.recalled import Recalled
             backend = open_backend(weights, self.settings, prepared)
             self.parts |= backend.seconds
             draft = None

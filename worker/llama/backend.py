@@ -64,12 +64,10 @@ class LlamaBackend:
             self.max_length = min(cells, self.weights.n_ctx_train or cells)
             if embeds is not None:
                 self.max_length = embeds.length
-            # Python reads the vocabulary while llama.cpp fills the cells with zeros.
-            with ThreadPoolExecutor(1, thread_name_prefix="vocabulary") as pool:
-                reading = pool.submit(self._read_vocabulary)
-                with self._timed("context"):
-                    self.context = stack.enter_context(Context(self.weights, context))
-                self.vocab = reading.result()
+            with self._timed("context"):
+                self.context = stack.enter_context(Context(self.weights, context))
+            with self._timed("vocabulary"):
+                self.vocab = Vocab(self.weights.handle, self.max_length)
             self.embedder: LlamaEmbedder | None = None
             if embeds is not None:
                 self.embedder = LlamaEmbedder(self.weights, self.context, embeds)
@@ -112,10 +110,6 @@ class LlamaBackend:
         begun = time.perf_counter()
         yield
         self.seconds[part] = time.perf_counter() - begun
-
-    def _read_vocabulary(self) -> Vocab:
-        with self._timed("vocabulary"):
-            return Vocab(self.weights.handle, self.max_length)
 
     def decode(self) -> None:
         self.spin.timed(self.context.decode)

@@ -17,11 +17,16 @@ import msgspec
 
 from worker import log, machine
 from worker.bench import stages
-from worker.bench.measure.bare_loop import measure_speed, token_cost
+from worker.bench.measure.bare_loop import (
+    DEPTHS,
+    depths_within,
+    measure_depths,
+    measure_speed,
+    token_cost,
+    ways_of,
+)
 from worker.bench.measure.client import measure_requests
-from worker.bench.measure.depth import DEPTHS, depths_within, measure_depths, ways_of
-from worker.bench.measure.drafts import measure_drafts
-from worker.bench.measure.embedding import measure_vectors
+from worker.bench.measure.engine import measure_drafts, measure_vectors
 from worker.bench.measure.loading import measure_loading
 from worker.bench.measure.machine import (
     buffers_of,
@@ -34,7 +39,6 @@ from worker.bench.measure.server import serving
 from worker.bench.plan import GENERAL_TEXT
 from worker.bench.quality.scoring import score
 from worker.bench.quality.windows import MIN_WINDOW, chunk_outputs, cut, text_of
-from worker.bench.scores import Quality
 from worker.bench.sections import (
     AttentionWay,
     BareSpeed,
@@ -42,6 +46,7 @@ from worker.bench.sections import (
     Drafts,
     HttpSpeed,
     LoadTimes,
+    Quality,
     Requests,
     TokenCost,
     VectorSpeed,
