@@ -17,6 +17,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.cache.states import ROW_BYTES, FakeState, check_parts, ints, rest_of
+from tests.support.disks import flush
 from worker import log
 from worker.cache import block_file, disk, folder
 from worker.cache.disk import Disk
@@ -48,13 +49,13 @@ class Opened:
     ) -> Store:
         """One more worker's store."""
         self.disks.append(Disk(self.path, room, identity, ROW_BYTES, max_waiting=waiting))
-        self.disks[-1].flush()
+        flush(self.disks[-1])
         return Store(memory, needs_rest=needs_rest, disk=self.disks[-1])
 
     def flush(self) -> None:
         """Wait until all have written what they had to."""
         for one in self.disks:
-            one.flush()
+            flush(one)
 
     def files(self) -> list[Path]:
         """All files in the models' folders."""
@@ -289,7 +290,7 @@ def test_the_folder_stays_within_its_size(opened: Opened) -> None:
         opened.keep(store, chat)
         if i > 0:
             assert num_found(store, chats[0]) == 300  # from memory; its files are used with it
-            opened.flush()
+            flush(opened)
         assert sum(room_of(path.stat().st_size) for path in opened.files()) <= room
     again = opened(room=room)
     assert num_found(again, chats[0]) == 300

@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 from tests.support.models import ggufs
 from worker.errors import ModelFileError
 from worker.gguf import source
-from worker.gguf.fingerprints import PADDING
 from worker.gguf.header import TYPES, Header, Value
 from worker.gguf.reader import read_header
-from worker.gguf.strings import StringArray, scan
+from worker.gguf.strings import PADDING, StringArray, scan
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "worker/demo/demo-5m-f16.gguf"

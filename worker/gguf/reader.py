@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker.errors import ModelFileError
-from worker.gguf.fingerprints import PADDING
 from worker.gguf.foreign import check_magic
 from worker.gguf.header import (
     DAMAGED,
@@ -34,7 +33,7 @@ from worker.gguf.header import (
 )
 from worker.gguf.quant import ENCODINGS, REMOVED
 from worker.gguf.source import Source, opened
-from worker.gguf.strings import StringArray, scan
+from worker.gguf.strings import PADDING, StringArray, scan
 
 MAGIC = b"GGUF"
 _FIXED = 24  # bytes of magic, version and counts

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from worker.llama import library
-from worker.llama.library import bare_package, native
+from worker.llama.library import bare_package
 
 calls: Any = None
 missing: str | None = None
 try:
-    with bare_package("llama_cpp"):
+    with bare_package():
         import llama_cpp.llama_cpp_ext as calls
 except (ImportError, AttributeError) as error:  # AttributeError: the library has no such symbol
     missing = str(error)
@@ -39,7 +39,3 @@ def hidden_rows(context: Any, rows: int, width: int) -> np.ndarray:
     return library.floats(calls.llama_get_embeddings_nextn(context), rows * width).reshape(
         rows, width
     )
-
-
-def hidden_width(weights: Any) -> int:
-    return native.llama_model_n_embd_out(weights)

@@ -22,14 +22,15 @@ from worker.llama.process import death, openmp
 
 
 @contextlib.contextmanager
-def bare_package(name: str) -> Generator[Any]:
-    """Inside, modules of the package can be imported without its `__init__` being run.
+def bare_package() -> Generator[Any]:
+    """Inside, modules of llama_cpp can be imported without its `__init__` being run.
 
     Gives what stands for the package meanwhile, or the package where it is there already.
     That of llama_cpp imports its high-level API, and with it templates, a disk cache, sqlite and
     multiprocessing: 60 ms for what nobody here calls. Whoever imports the package later gets it
     whole, with the modules that are there already.
     """
+    name = "llama_cpp"
     spec = importlib.util.find_spec(name)
     if spec is None or name in sys.modules:
         yield sys.modules.get(name)  # where there is none, the import inside says so
@@ -45,7 +46,7 @@ def bare_package(name: str) -> Generator[Any]:
 openmp.prepare()
 death.watch()
 
-with bare_package("llama_cpp"):
+with bare_package():
     import llama_cpp.llama_cpp as native
 
 openmp.loaded()

@@ -13,8 +13,8 @@ import msgspec
 from worker import log
 from worker.errors import ModelLoadError, ResidencyError, UsageError
 from worker.gguf.header import ModelFile
-from worker.gguf.pinned import pinned
 from worker.gguf.reader import read_header
+from worker.gguf.source import pinned
 from worker.gguf.splits import open_header
 from worker.llama import library
 from worker.llama.adapters import Adapters

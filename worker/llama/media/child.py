@@ -35,7 +35,7 @@ from worker.llama.media.frames import (
     say,
 )
 
-with bare_package("llama_cpp"):
+with bare_package():
     import llama_cpp.mtmd_cpp as bindings
 
 mtmd: Any = bindings  # whose types are stricter than its functions

@@ -19,7 +19,7 @@ from worker.llama.media.frames import (
     EncoderReady,
     EncoderRefused,
     EncoderSetup,
-    frame_of,
+    frame_decoder,
     read_frame,
     write_frame,
 )
@@ -106,7 +106,7 @@ class MediaEncoder:
         if data is None:
             return None
         try:
-            return frame_of(data)
+            return frame_decoder.decode(data)
         except ValueError:
             return None
 

@@ -40,7 +40,7 @@ from worker.model.checks.graphs import check_graph
 from worker.model.checks.hyperparameters import check_hyperparameters, check_sampling_defaults
 from worker.model.checks.tensors import check_tensors
 from worker.model.checks.tokenizer import check_tokenizer
-from worker.model.families import NO_VOCABULARY
+from worker.model.tokenizer import NO_VOCABULARY
 
 Purpose = Literal["generate", "serve", "inspect"]
 """What a model is opened for. `serve` also takes encoders, `inspect` vocabularies too."""

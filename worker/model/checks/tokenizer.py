@@ -12,11 +12,10 @@ import numpy as np
 
 from worker.errors import ModelFileError
 from worker.gguf.fields import Fields
-from worker.gguf.fingerprints import fingerprints, missing
 from worker.gguf.header import RECONVERT, TYPES, refuse
-from worker.gguf.strings import StringArray
+from worker.gguf.strings import StringArray, fingerprints, missing
 from worker.model.checks.charsmap import charsmap_problem
-from worker.model.families import (
+from worker.model.tokenizer import (
     FAMILIES,
     ID_KEYS,
     NO_MERGES,
@@ -24,8 +23,10 @@ from worker.model.families import (
     PRE_TOKENIZERS,
     WHITESPACE,
     Family,
+    additions,
+    settle_pre,
+    token_ids,
 )
-from worker.model.tokenizer import additions, settle_pre, token_ids
 
 _MODEL, _PRE, _TOKENS = "tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.ggml.tokens"
 _SCORES, _KINDS = "tokenizer.ggml.scores", "tokenizer.ggml.token_type"
