@@ -155,9 +155,8 @@ class LlamaBackend:
 
     def open_embedder(self, shape: EmbeddingShape, options: ContextOptions) -> None:
         """Make vectors of texts too, in a context beside this one. Raises what `Context` raises."""
-        context = Context(self.weights, options)
-        embedder = LlamaEmbedder(self.weights, context, shape)
-        self.embedder = self._stack.enter_context(embedder)
+        context = self._stack.enter_context(Context(self.weights, options))
+        self.embedder = LlamaEmbedder(self.weights, context, shape)
 
     def prepare(self, constraint: Constraint) -> None:
         """Compile a constraint, in the request's own thread. Raises RequestError.

@@ -20,7 +20,7 @@ _TILE = 64
 
 
 class LlamaEmbedder:
-    """Implements `engine.embedding.EmbeddingBackend`. A context manager; it closes the context.
+    """Implements `engine.embedding.EmbeddingBackend`. Whoever made the context closes it.
 
     shape   how large it is
     labels  what the outputs of a classifier mean; empty: it has one output
@@ -69,9 +69,3 @@ class LlamaEmbedder:
             return
         for slot in range(first, self.max_inputs):
             self.context.drop(slot)
-
-    def __enter__(self) -> LlamaEmbedder:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.context.close()
