@@ -85,7 +85,7 @@ clients: ## test with clients of others, such as openai, anthropic and the AI SD
 	@CLIENTS_VENV="$(CURDIR)/.venv-clients" exec .venv/bin/python -m pytest checks/clients $(ARGS)
 
 # llama.cpp's sources, 40 MB, are fetched once. ARGS="llama-server --peer llama-server --only unit/test_basic.py"
-suites: ## test with the tests of llama-server, openai, anthropic, vLLM and test-chat, and templates beside transformers
+suites: ## test with the tests of llama-server, openai, anthropic, vLLM, test-chat and grammars, and templates beside transformers
 	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m checks.suites $(ARGS)
 
 # Ray takes 134 MB of downloads.

@@ -8,6 +8,7 @@ the model alone and three adapters. Both get the same requests to /completion, w
 from __future__ import annotations
 
 import argparse
+import random
 import sys
 import tempfile
 import time
@@ -37,7 +38,7 @@ READY_S = 180.0
 def ask(url: str, sets: list[list[dict[str, Any]]], number: int, start: int) -> int:
     """Write in one stream; its tokens."""
     body = {
-        "prompt": [5 + (start + number * 97 + place) % 200 for place in range(PROMPT)],
+        "prompt": random.Random(start + number).choices(range(5, 205), k=PROMPT),
         "n_predict": TOKENS, "temperature": 0, "ignore_eos": True, "cache_prompt": False,
         "lora": sets[number % len(sets)],
     }  # fmt: skip

@@ -144,7 +144,7 @@ class RecordingBackend(LlamaBackend):
         )
         observed = partial(ObservedContext, self._seen)
         with mock.patch("worker.llama.backend.Context", observed):
-            super().__init__(Weights(path, LoadOptions(n_gpu_layers=0)), options)
+            super().__init__(Weights(path, LoadOptions(n_gpu_layers=0, devices=())), options)
 
     def decode(self) -> None:
         """Compute the batch and keep its rows."""

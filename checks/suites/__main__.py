@@ -15,7 +15,7 @@ from pathlib import Path
 from checks.suites.outcome import Outcome
 from worker.cli.console import data_console, plain
 
-SUITES = ("llama-server", "openai", "anthropic", "vllm", "chat-cases", "rendering")
+SUITES = ("llama-server", "openai", "anthropic", "vllm", "chat-cases", "rendering", "grammars")
 
 
 def main() -> int:
@@ -57,6 +57,8 @@ def _run(name: str, asked: argparse.Namespace) -> Outcome:
         from checks.suites import chat_cases as suite
     elif name == "vllm":
         from checks.suites import vllm as suite
+    elif name == "grammars":
+        from checks.suites import grammars as suite
     else:
         from checks.suites import rendering as suite
     run: Callable[[], Outcome] = suite.outcome

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 from tests.engine.driving import request, run, tokens_of
 from tests.support.fakes import FakeBackend, continuation
 from worker.engine.cost import StepCost
-from worker.engine.draft import Draft, HitRates, best_rows
+from worker.engine.draft import Draft, HitRates, best_rows, gains
 from worker.engine.drafts.trial import Trial
 from worker.engine.engine import Engine
 from worker.engine.lookup import MAX_GUESS, Lookup
@@ -105,8 +107,21 @@ def test_only_where_it_pays(per_row: float, rate: float, worth: bool) -> None:
     cost = StepCost()
     for rows in range(1, 10):
         cost.observe(rows, 0, 1 + per_row * (rows - 1))
-    chances = [rate**place for place in range(1, 5)]
-    assert (best_rows(chances, 1, cost, 64) > 0) is worth
+    gained = gains([rate**place for place in range(1, 5)])
+    assert (best_rows(gained, 1, cost, 64) > 0) is worth
+
+
+def test_one_that_copies_does_not_hold_up_the_others() -> None:
+    """A sure copy is verified in so many rows as gain more than seven others wait for: a few,
+    where it gets many alone."""
+    cost = StepCost()
+    for rows in range(1, 64):
+        cost.observe(rows, 0, 1 + 0.05 * (rows - 1))
+    sure = gains([0.98**place for place in range(1, 49)])
+    assert best_rows(sure, 1, cost, 64) > 16
+    taken = best_rows(sure, 8, cost, 64)
+    assert 0 < taken < 8
+    assert sum(sure[:taken]) > 8 * math.log(cost.decode(8 + taken) / cost.decode(8))
 
 
 def test_likelier_guesses_come_first() -> None:

@@ -21,7 +21,7 @@ def test_llama_cpp_keeps_what_the_library_packs(tmp_path: Path, encoding: str) -
     path = ggufs.write_llama(
         tmp_path / "m.gguf", encoding=encoding, layers=4, embedding=512, heads=8, kv_heads=4
     )
-    with Weights(path, LoadOptions(n_gpu_layers=0)) as weights:
+    with Weights(path, LoadOptions(n_gpu_layers=0, devices=())) as weights:
         buffers = dict(weights.residency.buffers)
     special = sum(size for name, size in buffers.items() if name not in ("CPU", "CPU_Mapped"))
     growths = {packed.name: packed.growth for packed in packed_encodings()}

@@ -36,6 +36,18 @@ class Writer:
         )
         return Sampler(request, self.vocab, self.workspace, self.guides)
 
+    def takes(self, constraint: Constraint, text: str) -> bool:
+        """Whether a whole answer may be this text. Raises RequestError."""
+        matcher = self.guides.compiled(constraint).copy()
+        try:
+            for token in self.guides.spell(text.encode()):
+                if not matcher.allows(token):
+                    return False
+                matcher.accept(token)
+            return matcher.is_done or any(map(matcher.allows, self.vocab.end_tokens))
+        finally:
+            matcher.free()
+
     def write(
         self,
         constraint: Constraint,

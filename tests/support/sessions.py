@@ -40,7 +40,7 @@ def load(path: Path, *, unified: bool = False, heads: bool = False, **options: i
     given: dict[str, Any] = {"num_cells": 1024, "num_slots": 4, **options}
     return LlamaBackend.open(
         path,
-        LoadOptions(n_gpu_layers=0, heads=heads),
+        LoadOptions(n_gpu_layers=0, devices=(), heads=heads),
         ContextOptions(
             **given,
             unified=unified,
@@ -102,7 +102,7 @@ class Session:
         if draft is not None:
             self.draft_model = DraftModel(
                 draft,
-                LoadOptions(n_gpu_layers=0),
+                LoadOptions(n_gpu_layers=0, devices=()),
                 ContextOptions(num_cells=512, num_slots=4),
             )
         self.truth = truth

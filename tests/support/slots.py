@@ -40,7 +40,7 @@ def write_case(folder: Path, case: str) -> Case:
 def open_slots(path: Path, **options: Any) -> LlamaBackend:
     """A backend of four slots with 512 cells each in streams."""
     given: dict[str, Any] = {"num_cells": 2048, "num_slots": 4, "ubatch_size": 128, **options}
-    return LlamaBackend.open(path, LoadOptions(n_gpu_layers=0), ContextOptions(**given))
+    return LlamaBackend.open(path, LoadOptions(n_gpu_layers=0, devices=()), ContextOptions(**given))
 
 
 def random_tokens(seed: int, count: int) -> np.ndarray:

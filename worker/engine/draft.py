@@ -7,6 +7,7 @@ distribution of what is sampled does not change, only the number of steps.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Sequence as Ordered
 from typing import Literal
@@ -172,21 +173,34 @@ def expected(rate: float, length: int) -> float:
     return sum(rate**place for place in range(1, length + 1))
 
 
-def best_rows(chances: Ordered[float], streams: int, cost: StepCost, max_rows: int) -> int:
-    """How many of the guessed tokens `chances`, best first, the coming step should verify.
+def gains(chances: Ordered[float]) -> list[float]:
+    """What each guessed token of a sequence adds to the logarithm of the tokens that a step gives
+    it: log((1 + c1 + ... + cn) / (1 + c1 + ... + c(n-1))); descending, as chances are."""
+    tokens, found = 1.0, list[float]()
+    for chance in chances:
+        found.append(math.log1p(chance / tokens))
+        tokens += chance
+    return found
+
+
+def best_rows(gained: Ordered[float], streams: int, cost: StepCost, max_rows: int) -> int:
+    """How many of the guessed tokens, whose gains these are, best first, the coming step should
+    verify.
 
     streams: sequences that get a row in any case, with a guess or without
-    Compares tokens per second with and without, at the measured cost of a step of so many rows.
-    Before any step was measured all steps count as equally long, so that guesses are tried.
+    Compares the geometric mean of all sequences' tokens per second with and without, at the
+    measured cost of a step of so many rows: one that copies does not make the others wait for
+    more than it gains (proportional fairness; F. Kelly, 1997). Before any step was measured all
+    steps count as equally long, so that guesses are tried.
     """
-    best, fastest = 0, streams / (cost.decode(streams) or 1.0) * WORTH
-    tokens = float(streams)
-    for count, chance in enumerate(chances[: max(0, max_rows - streams)], 1):
-        tokens += chance
+    alone = cost.decode(streams) or 1.0
+    best, most, gain = 0, math.log(WORTH) * streams, 0.0
+    for count, added in enumerate(gained[: max(0, max_rows - streams)], 1):
+        gain += added
         rows = streams + count
-        if rows > _EVERY_NUMBER and rows % _BLOCK and count < len(chances):
+        if rows > _EVERY_NUMBER and rows % _BLOCK and count < len(gained):
             continue
-        speed = tokens / (cost.decode(rows) or 1.0)
-        if speed > fastest:
-            best, fastest = count, speed
+        faster = gain - streams * math.log((cost.decode(rows) or 1.0) / alone)
+        if faster > most:
+            best, most = count, faster
     return best

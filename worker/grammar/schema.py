@@ -51,6 +51,8 @@ from worker.limits import (
 # Whitespace between two tokens of JSON: without a bound a model may write it for ever.
 OPTIONS = {"whitespace_pattern": "[ ]|\\n{1,2}[ \\t]{0,20}"}
 
+# What is described is meant.
+_DESCRIBED = {"properties": "object", "items": "array", "prefixItems": "array"}
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
@@ -170,8 +172,9 @@ class SchemaReader:
                         raise
                     self._drop(key)
         close_bounds(out)
-        if "type" not in out and "properties" in out and not out.keys() & APPLIED:
-            out["type"] = "object"  # what is described is meant
+        if "type" not in out and not out.keys() & APPLIED:
+            kinds = [kind for key, kind in _DESCRIBED.items() if key in out]
+            out |= {"type": kinds[0]} if kinds else {}
         if "properties" in out and not self._combines:
             out.setdefault("additionalProperties", "patternProperties" in out)
         return out

@@ -199,7 +199,7 @@ def _open_model(
         Path(config.path),
         LoadOptions(
             n_gpu_layers=-1 if offloads else 0,
-            devices=tuple(d.name for d in devices.chosen) if devices.explicit else (),
+            devices=tuple(d.name for d in devices.chosen) if devices.explicit else None,
             split_mode=settings.split_mode,
             main_gpu=settings.main_gpu,
             mmap=maps_file(settings, devices),

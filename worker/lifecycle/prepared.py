@@ -233,7 +233,7 @@ def load_weights(
         path,
         LoadOptions(
             n_gpu_layers=plan.gpu_layers if devices.chosen else _layers_without_gpu(settings),
-            devices=tuple(d.name for d in devices.chosen) if devices.explicit else (),
+            devices=tuple(d.name for d in devices.chosen) if devices.explicit else None,
             tensor_split=settings.tensor_split,
             split_mode=settings.split_mode,
             main_gpu=settings.main_gpu,

@@ -187,7 +187,7 @@ def _contexts(shape: AttentionShape) -> Generator[list[_Timed]]:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gguf-worker-calibrate-"))
         path = Path(folder) / "layer.gguf"
         _write(path, shape)
-        weights = stack.enter_context(Weights(path, LoadOptions(n_gpu_layers=0)))
+        weights = stack.enter_context(Weights(path, LoadOptions(n_gpu_layers=0, devices=())))
         yield [
             _Timed(
                 stack.enter_context(

@@ -31,6 +31,8 @@ class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How to load.
 
     n_gpu_layers  layers to offload, the last ones first; below 0: all; None: all, given a GPU
+    devices       the ones to compute on, by name; empty: the CPU alone; None: all that are there,
+                  where a GPU computes large batches even if no layer is offloaded
     mlock         keep it in memory, as far as the system allows
     files         the model's files as they were checked (`ModelConfig.files`), so that no others
                   are loaded; empty: whatever is there now
@@ -41,7 +43,7 @@ class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     n_gpu_layers: int | None = None
-    devices: tuple[str, ...] = ()
+    devices: tuple[str, ...] | None = None
     tensor_split: tuple[float, ...] = ()
     split_mode: str = "layer"
     main_gpu: int = 0
@@ -77,7 +79,12 @@ class Weights:
         """
         library.start()
         self.handle: Any = None
-        offloading = [device.name for device in library.devices() if device.offloads]
+        named = options.devices
+        offloading = [
+            device.name
+            for device in library.devices()
+            if device.offloads and (named is None or device.name in named)
+        ]
         n_gpu_layers = _layers_to_offload(options, offloading)
         params, kept = _params(options, n_gpu_layers, on_progress)
         try:
@@ -184,7 +191,7 @@ def _params(
     params.vocab_only = options.vocab_only
     params.load_mtp = options.heads
     kept: list[object] = []
-    if options.devices:
+    if options.devices is not None:
         handles = library.device_handles()
         unknown = [name for name in options.devices if name not in handles]
         if unknown:

@@ -15,5 +15,5 @@ from worker.llama.weights import LoadOptions, Weights
 @pytest.fixture(scope="session")
 def writer(tmp_path_factory: pytest.TempPathFactory) -> Generator[Writer]:
     path = write_llama(tmp_path_factory.mktemp("guides") / "wide.gguf", vocab_size=1201)
-    with Weights(path, LoadOptions(n_gpu_layers=0)) as weights:
+    with Weights(path, LoadOptions(n_gpu_layers=0, devices=())) as weights:
         yield Writer(Vocab(weights.handle, 512))

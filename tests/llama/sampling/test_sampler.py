@@ -56,7 +56,7 @@ def vocab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vocab]:
     """Of 5,003 tokens, no multiple of anything."""
     path = tmp_path_factory.mktemp("sampler") / "wide.gguf"
     write_llama(path, vocab_size=SIZE)
-    with Weights(path, LoadOptions(n_gpu_layers=0)) as weights:
+    with Weights(path, LoadOptions(n_gpu_layers=0, devices=())) as weights:
         yield Vocab(weights.handle, 512)
 
 

@@ -16,6 +16,7 @@ from worker.engine.draft import (
     HitRates,
     best_rows,
     expected,
+    gains,
 )
 from worker.engine.drafts.recall import RUN, Recall
 from worker.engine.drafts.rounds import Rounds
@@ -36,7 +37,7 @@ _GOOD_TEXT = 0.5
 
 
 class Guesser:
-    """Chooses guesses by what they promise: tokens a second, with and without.
+    """Chooses guesses by what they promise: the sequences' speed, with and without.
 
     What does not pay is switched off, and tried again now and then.
     """
@@ -120,27 +121,27 @@ class Guesser:
         for _, draft, room in drafted:
             draft.shorten(room)
         promised = {
-            draft: draft.chances()
+            draft: gains(draft.chances())
             for _, draft, _ in drafted
             if not is_trial or draft.source == "model"
         }
-        chances = sorted(chain.from_iterable(promised.values()), reverse=True)
-        if not chances:
+        gained = sorted(chain.from_iterable(promised.values()), reverse=True)
+        if not gained:
             return [1] * len(streams)
         if is_trial:
-            count = len(chances)
+            count = len(gained)
         else:
-            count = best_rows(chances, len(streams), self._cost, max_rows)
-            count = count or self._tried_text(chances, max_rows - len(streams))
-        bound = chances[count - 1] if count else math.inf
+            count = best_rows(gained, len(streams), self._cost, max_rows)
+            count = count or self._tried_text(gained, max_rows - len(streams))
+        bound = gained[count - 1] if count else math.inf
         return _shared(
             [promised.get(s.draft, []) if s.draft else [] for s in streams], bound, count
         )
 
-    def _tried_text(self, chances: Ordered[float], room: int) -> int:
+    def _tried_text(self, gained: Ordered[float], room: int) -> int:
         """Rows of a trial with guesses from the text, which do not promise to pay."""
-        trial, count = self._trials["text"], min(_TRIED_LENGTH, len(chances), room)
-        if chances[0] < _GOOD_TEXT or count <= 0 or not trial.is_due():
+        trial, count = self._trials["text"], min(_TRIED_LENGTH, len(gained), room)
+        if gained[0] < math.log1p(_GOOD_TEXT) or count <= 0 or not trial.is_due():
             return 0
         trial.made()
         return count
@@ -201,14 +202,14 @@ class Guesser:
 
 
 def _shared(promised: Ordered[Ordered[float]], bound: float, count: int) -> list[int]:
-    """One row for each stream, and `count` for the guesses that are likeliest.
+    """One row for each stream, and `count` for the guesses that gain most.
 
-    promised: the chances of each stream's guess, descending, so what is taken of a guess is its
-    beginning; bound: the least chance that is among the `count` best
+    promised: the gains of each stream's guess, descending, so what is taken of a guess is its
+    beginning; bound: the least gain that is among the `count` best
     """
     left, rows = count, list[int]()
-    for chances in promised:
-        taken = min(left, sum(chance >= bound for chance in chances))
+    for gained in promised:
+        taken = min(left, sum(gain >= bound for gain in gained))
         left -= taken
         rows.append(1 + taken)
     return rows

@@ -76,8 +76,9 @@ def prove() -> bool:
 def features() -> tuple[str, ...]:
     """CPU features that the library uses; it says them as "CPU : AVX2 = 1 | AMX_INT8 = 1 | "."""
     library.start()
-    parts = (native.llama_print_system_info() or b"").decode().split("|")
-    found = [part.rpartition(":")[2].partition("=") for part in parts]
+    said = (native.llama_print_system_info() or b"").decode()
+    _, _, cpu = said.rpartition("CPU :")  # those of other backends stand before it
+    found = [part.partition("=") for part in cpu.split("|")]
     names = [name.strip() for name, _, value in found if value.strip() not in ("", "0")]
     return tuple(name for name in names if name not in _NO_FEATURES)
 
@@ -89,7 +90,7 @@ def _errors(name: str, first: ProofWay, second: ProofWay, folder: Path) -> Itera
     model, path = ProofModel(name), folder / f"{name}.gguf"
     right = model.logits()
     model.write(path)
-    with Weights(path, LoadOptions(n_gpu_layers=0)) as weights:
+    with Weights(path, LoadOptions(n_gpu_layers=0, devices=())) as weights:
         for way in (first, second):
             with _context(weights, way) as context:
                 for rows in ROW_COUNTS:
