@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker.gguf.header import Header, ModelFile, TensorInfo, refuse
+from worker.gguf.quant import MAX_WEIGHT, NumberField, Storage, fields_of
 from worker.gguf.reader import read_header
-from worker.gguf.scales import MAX_WEIGHT, NumberField, Storage, fields_of
 from worker.gguf.source import pinned
 from worker.hub.checksum import Digest
 
