@@ -290,7 +290,7 @@ def test_the_folder_stays_within_its_size(opened: Opened) -> None:
         opened.keep(store, chat)
         if i > 0:
             assert num_found(store, chats[0]) == 300  # from memory; its files are used with it
-            flush(opened)
+            opened.flush()
         assert sum(room_of(path.stat().st_size) for path in opened.files()) <= room
     again = opened(room=room)
     assert num_found(again, chats[0]) == 300
