@@ -7,11 +7,10 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from litestar import Router
 
 from tests.support.programs.processes import Server, serving
 from worker.cli.main import COMMANDS, parser
-from worker.service.app import ROUTES
+from worker.service.app import APIS
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -124,8 +123,9 @@ def test_every_path_of_the_service_is_described() -> None:
     """Each route stands in docs/api.md."""
     text = API.read_text()
     paths = set[str]()
-    for route in ROUTES:
-        paths |= {part.path for part in route.routes} if isinstance(route, Router) else route.paths
+    for api in APIS:
+        for route in api.routes:
+            paths |= route.handler.paths
     assert len(paths) > 20
     for path in paths:
         shown = re.sub(r"\{\w+:\w+\}", "{id}", path)

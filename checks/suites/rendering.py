@@ -16,7 +16,7 @@ from checks.suites.sdist import environment, llama_cpp
 from worker.api.common.chat.asking import with_one_system
 from worker.api.common.chat.tools import tools_of
 from worker.api.openai.chat_input import messages_of
-from worker.api.openai.chat_schemas import ChatRequest
+from worker.api.openai.schemas import ChatRequest
 from worker.chat.format import ChatFormat
 from worker.chat.template import ChatTemplate
 from worker.chat.thinking import Thinking

@@ -17,7 +17,7 @@ from worker.api.common.chat.chat_input import ChatInput
 from worker.api.ollama.chat_input import chat_of
 from worker.api.ollama.schemas import OllamaChatRequest
 from worker.api.openai.chat_input import chat_input_of as chat_talk
-from worker.api.openai.chat_schemas import ChatRequest
+from worker.api.openai.schemas import ChatRequest
 from worker.api.responses.chat_input import chat_input_of as response_talk
 from worker.api.responses.schemas import ResponseRequest
 from worker.chat.message import Call, Message
@@ -45,12 +45,12 @@ def read(body: Body, shape: Any) -> Any:
 
 def chat(*messages: Any, **more: Any) -> ChatInput:
     body = read({"messages": [*messages, USER], **more}, ChatRequest)
-    return chat_talk(body, Settings(), LOADED)
+    return chat_talk(body, LOADED)
 
 
 def responses(*items: Any, **more: Any) -> ChatInput:
     body = read({"input": [*items, USER], **more}, ResponseRequest)
-    return response_talk(body, Settings(), LOADED)
+    return response_talk(body, LOADED)
 
 
 def anthropic(*messages: Any, **more: Any) -> ChatInput:
@@ -339,10 +339,10 @@ def test_addresses_beside_the_content(api: str) -> None:
 def test_items_that_say_no_role() -> None:
     """They are the user's; nulls are none."""
     body = read({"input": [None, {"content": "a"}, None, "b", {}]}, ResponseRequest)
-    found = response_talk(body, Settings(), LOADED).messages
+    found = response_talk(body, LOADED).messages
     assert found == (Message(role="user", content="a"), Message(role="user", content="b"))
     with pytest.raises(RequestError, match=r"input\[1\].role"):
-        response_talk(read({"input": [None, {"role": 5}]}, ResponseRequest), Settings(), LOADED)
+        response_talk(read({"input": [None, {"role": 5}]}, ResponseRequest), LOADED)
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -365,7 +365,7 @@ def test_a_sound_whose_words_are_known_is_a_question() -> None:
     for talk in (chat, responses, anthropic, ollama):
         assert "Rain?" in said(talk({"role": "user", "content": [sound]}))
     body = {"messages": [{"role": "user", "content": [sound]}]}
-    assert said(chat_talk(read(body, ChatRequest), Settings(), LOADED)) == "Rain?"
+    assert said(chat_talk(read(body, ChatRequest), LOADED)) == "Rain?"
 
 
 def test_thinking_of_no_type() -> None:

@@ -13,9 +13,8 @@ from worker.engine.request import GenerationParams, Prompt, Request
 from worker.engine.stream import Stream
 from worker.engine.thread import EngineThread
 from worker.errors import CancelledError, DecodeError, RequestError, WorkerError
-from worker.requests.journal import Journal
+from worker.requests.journal import MAX_POINTS, Journal, Speeds
 from worker.requests.record import RequestRecord
-from worker.requests.speeds import MAX_POINTS, Speeds
 from worker.requests.work import RequestWork
 
 

@@ -12,14 +12,13 @@ from pathlib import Path
 
 import openai
 import pytest
-from litestar import Router
 
 from tests.support import http
 from tests.support.programs.processes import Server, serving, starting
 from worker.errors import NotAuthenticatedError
-from worker.http.auth import Auth
+from worker.http.headers import Auth
 from worker.keys import key_file
-from worker.service.app import ROUTES
+from worker.service.app import APIS
 
 KEY = "k3y-with/pUnct+uation=="
 RIGHT = {b"authorization": b"Bearer " + KEY.encode()}
@@ -38,12 +37,7 @@ UNKNOWN = [
 
 def routed() -> dict[str, str]:
     """Each path of the router with something in the place of its parameters -> the path."""
-    found: list[str] = []
-    for route in ROUTES:
-        if isinstance(route, Router):
-            found += [part.path for part in route.routes]
-        else:
-            found += route.paths
+    found = [path for api in APIS for route in api.routes for path in route.handler.paths]
     return {re.sub(r"\{\w+:\w+\}", "x", path): path for path in found}
 
 

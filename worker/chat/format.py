@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 
 from worker.chat.constraint import AnswerForms, CallChoice
-from worker.chat.continued import Continued, marked_end, says_nothing
-from worker.chat.conversation import Conversation
+from worker.chat.conversation import Continued, Conversation, marked_end, says_nothing
 from worker.chat.declared import declared, told_whole
 from worker.chat.dialects.dialect import PLAIN, Headed, dialect_of
 from worker.chat.dialects.prompted import EXAMPLE

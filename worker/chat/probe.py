@@ -133,7 +133,6 @@ class TemplateProbe:
 
     @property
     def tools(self) -> list[dict[str, Any]] | None:
-        """As the template gets them."""
         if not self.shows_tools:
             return None
         return [_DESCRIBED if self.wants_descriptions else _TOOL]
@@ -151,7 +150,6 @@ class TemplateProbe:
 
     @cached_property
     def sample(self) -> CallSample:
-        """What a call looks like."""
         shape = self.shape
         prompt = self.opening(tools=self.tools)
         if shape is None:

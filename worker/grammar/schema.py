@@ -11,8 +11,7 @@ from functools import partial
 from typing import Any, NoReturn, cast
 
 from worker.errors import RequestError
-from worker.grammar.conjunctions import Conjunctions, parts_of
-from worker.grammar.document import SchemaDocument
+from worker.grammar.document import Conjunctions, SchemaDocument, parts_of
 from worker.grammar.keywords import (
     APPLIED,
     COUNTS,
@@ -31,12 +30,14 @@ from worker.grammar.keywords import (
     WHOLE,
     Keywords,
     Schema,
+    is_count,
+    is_whole,
+    num_required,
 )
 from worker.grammar.rewriting.apart import are_apart
 from worker.grammar.rewriting.bounds import bound, close_bounds, digits_of, is_exact, whole
 from worker.grammar.rewriting.lookaround import conjunction
 from worker.grammar.rewriting.rewrite import rewritten
-from worker.grammar.rewriting.types import is_count, is_whole, num_required
 from worker.limits import (
     COUNT,
     EXACT,

@@ -57,7 +57,6 @@ class Connections:
 
     @property
     def count(self) -> int:
-        """How many there are."""
         return self._count
 
     def has_room(self) -> bool:

@@ -1,14 +1,25 @@
-"""What the gate reads of headers: ids, the client's own or ours, and Host, of which addresses are
-made: one that is none is refused (RFC 9112, 3.2)."""
+"""What the gate reads of headers: ids, the client's own or ours; Host, of which addresses are made:
+one that is none is refused (RFC 9112, 3.2); the bearer keys; and which pages of other origins may
+read answers (Fetch standard, 3.2): none that is not named.
+
+Litestar could do the last for its routes; the gate's own answers (401, 429, 503) need it as well.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import re
 import uuid
+from typing import Any
 from urllib.parse import urlsplit
 
-from worker.errors import RequestError
+from worker import log
+from worker.errors import NotAuthenticatedError, RequestError
+from worker.http import paths
+from worker.keys import KeyFile, keys_of
 from worker.limits import HOST, REQUEST_ID
+from worker.values import ANY_ORIGIN, LOCAL_ORIGINS
 
 
 def ids_of(headers: list[tuple[bytes, bytes]]) -> dict[str, str]:
@@ -43,3 +54,142 @@ def _is_one(host: bytes) -> bool:
         return parts.port != 0
     except ValueError:  # a port above 65535, brackets around what is no address
         return False
+
+
+_Headers = list[tuple[bytes, bytes]]
+
+
+class Auth:
+    """Compares what a request carries with all keys, in a time that tells nothing of them."""
+
+    def __init__(self, key: str | None, file: KeyFile | None) -> None:
+        self._key, self._file = key, file
+        self._digests = _digests(keys_of(key, file))
+
+    def read_again(self) -> None:
+        """Take what the key file holds now. One that cannot be used changes nothing.
+
+        Requests that were let in go on.
+        """
+        if self._file is None:
+            return
+        try:
+            file = self._file.again()
+        except ValueError as error:
+            reason = f"{self._file.path} {error}"
+            log.get("auth").warning(
+                "the keys stay as they were", reason=reason, count=self.num_keys
+            )
+            return
+        self._digests = _digests(keys_of(self._key, file))
+        log.get("auth").info("the keys were read again", count=self.num_keys)
+
+    @property
+    def num_keys(self) -> int:
+        """Keys that count; 0: everybody may."""
+        return len(self._digests)
+
+    def check(self, path: str, headers: _Headers) -> None:
+        """Raise NotAuthenticatedError; only headers are looked at, so no body needs to be read."""
+        if not self._digests or path in paths.HEALTH:
+            return
+        given = _key_in(headers)
+        if not given:
+            raise NotAuthenticatedError(
+                "This worker asks for an API key.",
+                hint="Send it as `Authorization: Bearer KEY`.",
+                code="MISSING_API_KEY",
+            )
+        digest = _digest(given)
+        # Each key is compared, also behind the one that fits: time does not tell which it was.
+        if not sum([hmac.compare_digest(digest, known) for known in self._digests]):
+            raise NotAuthenticatedError("The API key is wrong.")
+
+
+def _digests(keys: tuple[str, ...]) -> tuple[bytes, ...]:
+    return tuple({_digest(key.encode()): None for key in keys})
+
+
+def _digest(key: bytes) -> bytes:
+    # A comparison of digests does not tell how long the key is.
+    return hashlib.sha256(key).digest()
+
+
+def _key_in(headers: _Headers) -> bytes:
+    """The first key that there is; x-api-key is where some clients put it."""
+    for name, value in headers:
+        key = b""
+        if name == b"x-api-key":
+            key = value
+        elif name == b"authorization":
+            scheme, _, rest = value.strip().partition(b" ")
+            key = rest if scheme.lower() == b"bearer" else b""
+        if key.strip():
+            return key.strip()
+    return b""
+
+
+_Fields = list[tuple[bytes, bytes]]
+
+_METHODS = b"GET, HEAD, POST, DELETE"
+# What scripts may read besides the few that they always may.
+_EXPOSED = b"x-request-id, x-correlation-id, request-id, retry-after, www-authenticate"
+_MAX_AGE_S = b"600"
+_LOCAL = re.compile(rb"https?://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?")
+
+
+class Cors:
+    """Adds to answers what tells a browser to hand them to a page.
+
+    Credentials, that is cookies and passwords which a browser would add by itself, are never
+    allowed: a page has to know the key.
+    """
+
+    def __init__(self, origins: tuple[str, ...]) -> None:
+        self._origins = frozenset(origin.encode() for origin in origins)
+        self._any = ANY_ORIGIN in origins
+        self._local = LOCAL_ORIGINS in origins
+
+    def _names(self, origin: bytes) -> bool:
+        return bool(origin) and (
+            self._any
+            or origin in self._origins
+            or (self._local and _LOCAL.fullmatch(origin) is not None)
+        )
+
+    def fields(self, scope: Any) -> _Fields:
+        """What any answer to this request gets; nothing where no origin is named at all."""
+        if not self._origins:
+            return []
+        fields = [(b"vary", b"origin")]
+        if self._names(origin := _value(scope, b"origin")):
+            fields += [
+                (b"access-control-allow-origin", origin),
+                (b"access-control-expose-headers", _EXPOSED),
+            ]
+        return fields
+
+    def preflight(self, scope: Any) -> _Fields | None:
+        """More of the answer to a browser that asks whether it may ask; None for other requests.
+
+        It does so without the key, which the request itself then has. Programs for browsers send
+        many headers of their own, so a named origin may send any; another one hears nothing.
+        """
+        origin = _value(scope, b"origin")
+        asks = scope["method"] == "OPTIONS" and _value(scope, b"access-control-request-method")
+        if not asks or not origin:
+            return None
+        if not self._names(origin):
+            return []
+        fields = [
+            (b"access-control-allow-methods", _METHODS),
+            (b"access-control-max-age", _MAX_AGE_S),
+            (b"vary", b"access-control-request-headers"),
+        ]
+        if asked := _value(scope, b"access-control-request-headers"):
+            fields.append((b"access-control-allow-headers", asked))
+        return fields
+
+
+def _value(scope: Any, name: bytes) -> bytes:
+    return next((value for key, value in scope["headers"] if key == name), b"")

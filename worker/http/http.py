@@ -108,43 +108,34 @@ class Listener:
 REST_S = 75
 
 
-def server_of(
-    app: Any,
-    connections: Connections,
-    protocol: type[Protocol] = Protocol,
-    at_once: AtOnce | None = None,
-) -> Server:
-    """A server for an ASGI application.
-
-    protocol  of each connection
-    at_once   answers what need not reach the application
-    """
+def server_of(app: Any, connections: Connections, at_once: AtOnce | None = None) -> Server:
+    """A server for an ASGI application. at_once: answers what need not reach it"""
     config = Config(
         app,
         log_config=None,
         access_log=False,
         lifespan="off",
-        http=protocol,
+        http=Protocol,
         server_header=False,
         ws="none",
         timeout_keep_alive=REST_S,
     )
-    return _Server(config, connections, partial(protocol, at_once=at_once))
+    return _Server(config, connections, at_once)
 
 
 class _Server(Server):
     """uvicorn with our listener, and without its signal handlers: it would raise the signal again,
     and exit 143."""
 
-    def __init__(
-        self, config: Config, connections: Connections, protocol: Callable[..., Protocol]
-    ) -> None:
+    def __init__(self, config: Config, connections: Connections, at_once: AtOnce | None) -> None:
         super().__init__(config)
-        self._protocol = protocol
         self._connections = connections
+        self._at_once = at_once
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        make = partial(self._protocol, self.config, self.server_state, self._connections)
+        make = partial(
+            Protocol, self.config, self.server_state, self._connections, at_once=self._at_once
+        )
         self.servers: Any = [Listener(sock, self._connections, make) for sock in sockets or ()]
         self.started = True
 

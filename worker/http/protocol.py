@@ -20,12 +20,42 @@ from uvicorn.protocols.http.httptools_impl import (
 from uvicorn.server import ServerState
 
 from worker import log
-from worker.http.connections import GUEST, Connection, Connections
+from worker.http.connections import GUEST, WIRE, Connection, Connections
 from worker.http.replies import AtOnce, WholeAnswer
 from worker.limits import HEADERS, PATH, PIPELINED
 
 # What a client must take in its time; less is as good as nothing.
 _TAKEN = 16_384
+
+
+class Wire:
+    """The body of an answer, written straight to its connection: the parts between ASGI's
+    `http.response.start` and a last, empty message.
+
+    An ASGI message for each part wakes up the task that sends it. Who has the parts in a callback
+    already writes them from there: a stream's exchange.
+    """
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        """cycle: uvicorn's request and answer"""
+        self._cycle = cycle
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the client takes what is written."""
+        return not self._cycle.flow.write_paused
+
+    def write(self, data: bytes) -> None:
+        """Send a part, which is not empty; nothing happens where the client has gone."""
+        cycle = self._cycle
+        if cycle.disconnected or cycle.scope["method"] == "HEAD":
+            return
+        if cycle.chunked_encoding:
+            cycle.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+            return
+        # To HTTP/1.0 what has no length ends with the connection.
+        cycle.expected_content_length = max(0, cycle.expected_content_length - len(data))
+        cycle.transport.write(data)
 
 
 class Protocol(HttpToolsProtocol, Connection):
@@ -184,12 +214,9 @@ class Protocol(HttpToolsProtocol, Connection):
         self._answering = cycle
         if self.is_guest:
             cycle.keep_alive = False
-        self.prepare(cycle)
+        cycle.scope[WIRE] = Wire(cycle)  # type: ignore[typeddict-unknown-key]
         # Of its own: a request in a pipeline begins where the one before it ends.
         copy_context().run(self._begin, cycle, app)
-
-    def prepare(self, cycle: RequestResponseCycle) -> None:
-        """Add to a request's scope what the application shall find there."""
 
     def _begin(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         """Answer at once, or let a task do it; it also waits for a reader who takes nothing."""

@@ -92,7 +92,6 @@ class RequestRecord:
 
     @property
     def num_sequences(self) -> int:
-        """That the engine accepted."""
         return 0 if self.work is None else self.work.num_sequences
 
     @property

@@ -70,12 +70,10 @@ class RequestWork:
 
     @property
     def num_sequences(self) -> int:
-        """Of all prompts, all copies."""
         return len(self._lengths)
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it runs or waits any more."""
         return not self._running
 
     def cancel(self, error: WorkerError) -> None:

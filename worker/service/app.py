@@ -2,75 +2,44 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from litestar import Litestar
+import msgspec
+from litestar import Litestar, Router
 from litestar.datastructures import State
 from litestar.di import Provide
 
-from worker.api.anthropic.routes import count_tokens, messages
+from worker.api.anthropic.routes import API as ANTHROPIC
 from worker.api.common.body import Bodies
 from worker.api.common.chat.templates import format_of
+from worker.api.common.described import Api
 from worker.api.common.errors import on_error
 from worker.api.common.preparing import Preparing
-from worker.api.embeddings.ranking import rerank, score
-from worker.api.embeddings.routes import embeddings, llama_embeddings, token_vectors
-from worker.api.info.about import info, model_ready, version
-from worker.api.info.health import health
-from worker.api.info.lora import load_adapter_file, lora_adapters, scale_adapters, unload_adapter
-from worker.api.info.metrics import metrics
-from worker.api.info.progress import progress
-from worker.api.info.props import props, slots
+from worker.api.embeddings.routes import API as VECTORS
 from worker.api.info.readings import Window
-from worker.api.info.shutdown import shutdown
-from worker.api.info.sleep import is_sleeping, sleep, wake_up
+from worker.api.info.routes import API as WORKER
 from worker.api.jobs.registry import Jobs
-from worker.api.jobs.routes import job_routes
-from worker.api.llama_server.routes import completion, infill
-from worker.api.llama_server.slots import slot_action
-from worker.api.ollama.embedding import ollama_embed, ollama_embeddings
-from worker.api.ollama.models import delete_model, ollama_version, ps, show, store_models, tags
-from worker.api.ollama.routes import generate, ollama_chat
-from worker.api.openai.chat import apply_template, chat_completions, chat_input_tokens
-from worker.api.openai.completions import completions
-from worker.api.openai.models import model, models
+from worker.api.jobs.routes import API as JOBS
+from worker.api.llama_server.routes import API as LLAMA_SERVER
+from worker.api.ollama.routes import API as OLLAMA
+from worker.api.openai.routes import API as OPENAI
 from worker.api.requests.request_view import RequestView
-from worker.api.requests.routes import cancel_request, live_requests
-from worker.api.responses.routes import (
-    cancel_response,
-    conversations,
-    delete_response,
-    input_tokens,
-    listed_input,
-    responses,
-    stored_response,
-)
+from worker.api.requests.routes import API as REQUESTS
+from worker.api.responses.routes import API as RESPONSES
 from worker.api.responses.store import ResponseStore
-from worker.api.tokens.routes import detokenize_tokens, tokenize_text, tokenizer_info
+from worker.api.tokens.routes import API as TOKENS
 from worker.chat.format import ChatFormat
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 from worker.requests.journal import Journal
-from worker.service.description.routes import Description, docs, openapi_json
+from worker.service.description.routes import ROUTES, Description
 
-ROUTES: list[Any] = [
-    *(completions, chat_completions, chat_input_tokens, apply_template, models, model),
-    *(embeddings, llama_embeddings, token_vectors, rerank, score),
-    *(responses, input_tokens, stored_response, listed_input, delete_response, cancel_response),
-    conversations,
-    *(infill, completion, slot_action),
-    *(messages, count_tokens),
-    *(ollama_chat, generate, tags, show, ps, ollama_version, store_models, delete_model),
-    *(ollama_embed, ollama_embeddings),
-    job_routes,
-    *(tokenize_text, detokenize_tokens, tokenizer_info),
-    *(health, metrics, progress, shutdown),
-    *(sleep, wake_up, is_sleeping),
-    *(info, version, model_ready, props, slots, lora_adapters, scale_adapters),
-    *(load_adapter_file, unload_adapter),
-    *(live_requests, cancel_request),
-    *(openapi_json, docs),
-]
+_WORKER = msgspec.structs.replace(WORKER, routes=(*WORKER.routes, *ROUTES))
+# All routes, in the order in which they are described.
+APIS = (
+    OPENAI, RESPONSES, ANTHROPIC, OLLAMA, LLAMA_SERVER, VECTORS, TOKENS, JOBS, REQUESTS, _WORKER,
+)  # fmt: skip
 
 
 def create_app(worker: Worker, journal: Journal) -> Any:
@@ -106,7 +75,7 @@ def create_app(worker: Worker, journal: Journal) -> Any:
         return format_of(loaded, worker.settings)
 
     return Litestar(
-        ROUTES,
+        [_router(api) for api in APIS],
         dependencies={
             "worker": _always(worker),
             "loaded": Provide(loaded),
@@ -127,6 +96,12 @@ def create_app(worker: Worker, journal: Journal) -> Any:
     )
 
 
+def _router(api: Api) -> Router:
+    handlers = [route.handler for route in api.routes]
+    told = partial(on_error, reply_of=api.reply_of)
+    return Router("/", route_handlers=handlers, exception_handlers={Exception: told})
+
+
 def close(app: Any) -> bool:
     """Begin no work that waits for a thread. Returns whether none works for who has left."""
     app.state.preparing.close()
@@ -142,6 +117,6 @@ def _always(thing: object) -> Provide:
 
 def _description(worker: Worker, loaded: Loaded) -> Description:
     """Made when somebody asks first, by what is imported then."""
-    from worker.service.description.making import description_of
+    from worker.service.description.document import description_of
 
-    return description_of(worker, loaded)
+    return description_of(APIS, worker, loaded)

@@ -15,10 +15,8 @@ from worker.api.common.shapes import shaped
 from worker.api.page import page
 from worker.errors import NotAuthenticatedError, RequestError, UnavailableError, WorkerError
 from worker.http import paths
-from worker.http.auth import Auth
 from worker.http.connections import GUEST, WIRE
-from worker.http.cors import Cors
-from worker.http.headers import ids_of, refusal_of_host
+from worker.http.headers import Auth, Cors, ids_of, refusal_of_host
 from worker.http.replies import HeaderFields, WholeAnswer, reply_of_ours, send_whole
 from worker.lifecycle.sleeper import Sleeper
 from worker.lifecycle.state import State

@@ -22,7 +22,6 @@ from worker.errors import UsageError, WorkerError
 from worker.http.connections import Connections
 from worker.http.http import server_of
 from worker.http.sockets import listen, url_of
-from worker.http.wire import WiredProtocol
 from worker.lifecycle import parent
 from worker.lifecycle.aside import in_thread
 from worker.lifecycle.leave import told_to_stop
@@ -78,7 +77,7 @@ async def serve(
     if settings.api_key_file is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, gate.auth.read_again)
     connections = Connections(settings.connections, settings.receive_timeout, settings.send_timeout)
-    server = server_of(gate, connections, WiredProtocol, at_once=gate.at_once)
+    server = server_of(gate, connections, gate.at_once)
     serving = asyncio.create_task(server.serve(sockets=sockets))
     await asyncio.sleep(0)  # it listens before anything else is imported
     routes = asyncio.create_task(_open(gate, worker, journal))

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from tests.api.anthropic import oracle
 from tests.api.common.chat.scripted import Scripted
-from worker.api.anthropic.blocks import SIGNATURE, Blocks
-from worker.api.anthropic.replies import (
+from worker.api.anthropic.exchange import SIGNATURE, Blocks
+from worker.api.anthropic.schemas import (
     BlockEvent,
     MessageReply,
     MessageStart,

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from worker.api.common.preparing import Preparing
-from worker.api.openai.chat_schemas import ChatRequest
+from worker.api.openai.schemas import ChatRequest
 from worker.errors import LeftError, QueueFullError, RequestError
 from worker.grammar.constraint import HAS_LEFT, IS_PATIENT, ImpatientError
 from worker.lifecycle.adapters import ServedAdapters

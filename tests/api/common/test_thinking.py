@@ -11,7 +11,7 @@ from tests.support.cases import for_each
 from worker.api.anthropic.schemas import MessagesRequest
 from worker.api.common.thinking import ChatFields, thinking_of
 from worker.api.ollama.schemas import GenerateRequest, OllamaChatRequest, OllamaOptions
-from worker.api.openai.chat_schemas import ChatRequest
+from worker.api.openai.schemas import ChatRequest
 from worker.api.responses.schemas import ResponseRequest
 from worker.chat.thinking import Thinking, switched
 from worker.errors import RequestError

@@ -11,8 +11,8 @@ import pytest
 from tests.support import http
 from tests.support.cases import for_each
 from tests.support.programs.processes import Server, serving
-from worker.api.common.unknown import unknown_fields
-from worker.api.openai.chat_schemas import ChatRequest
+from worker.api.common.body import unknown_fields
+from worker.api.openai.schemas import ChatRequest
 from worker.errors import RequestError
 
 STORY: dict[str, Any] = {"prompt": "Once", "max_tokens": 3, "temperature": 0}

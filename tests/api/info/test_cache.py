@@ -7,8 +7,8 @@ import pytest
 from tests.support import http
 from tests.support.metrics import fake_worker, scrape
 from tests.support.programs.processes import Server
+from worker.api.info.about import health_of
 from worker.api.info.collector import WorkerCollector
-from worker.api.info.health import health_of
 from worker.api.info.readings import Window
 from worker.cache.store import CacheStats
 from worker.lifecycle.loaded import Loaded

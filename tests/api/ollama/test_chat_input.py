@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.sessions import load
 from worker.api.common.chat.chat_input import ChatInput
-from worker.api.ollama.chat_input import chat_of, check_generate, question_of, text_of
+from worker.api.ollama.chat_input import chat_of, check_generate, continuation_of, question_of
 from worker.api.ollama.schemas import GenerateRequest, OllamaChatRequest
 from worker.chat.format import Thinking
 from worker.chat.message import Call, Message, Tool
@@ -131,7 +131,7 @@ def test_a_prompt(loaded: Loaded) -> None:
     for nothing in nothings:
         body = msgspec.convert({"prompt": "hello", "system": nothing}, GenerateRequest)
         assert question_of(body, loaded).messages == (Message(role="user", content="hello"),)
-    (prompt,) = text_of(GenerateRequest(prompt="hello"), loaded).prompts
+    (prompt,) = continuation_of(GenerateRequest(prompt="hello"), loaded).prompts
     assert prompt.text == "hello"
 
 
@@ -155,7 +155,7 @@ def test_no_prompt_has_these(loaded: Loaded) -> None:
     """What another server has stored, and pictures without a template or a model that sees."""
     for read, fields in (
         (check_generate, {"context": [1]}),
-        (partial(text_of, loaded=loaded), {"images": ["x"]}),
+        (partial(continuation_of, loaded=loaded), {"images": ["x"]}),
         (partial(question_of, loaded=loaded), {"images": ["x"]}),
     ):
         with pytest.raises(RequestError) as caught:

@@ -12,8 +12,8 @@ from openai.types.chat import ChatCompletionChunk
 
 from tests.api.common.chat.scripted import Scripted, deltas
 from worker.api.common.chat.answer_state import AnswerState
-from worker.api.openai.chat_answer import ChatAnswer
-from worker.api.openai.chat_schemas import ChatChoice, ChatCompletion
+from worker.api.openai.chat import ChatAnswer
+from worker.api.openai.schemas import ChatChoice, ChatCompletion
 
 
 def answer(*texts: str, reason: str = "stop", **how: Any) -> tuple[ChatAnswer, list[Any]]:

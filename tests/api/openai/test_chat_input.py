@@ -11,7 +11,7 @@ import pytest
 
 from worker.api.common.chat.chat_input import ChatInput
 from worker.api.openai.chat_input import chat_input_of
-from worker.api.openai.chat_schemas import ChatRequest
+from worker.api.openai.schemas import ChatRequest
 from worker.chat.message import Call, Message
 from worker.chat.thinking import Thinking
 from worker.errors import RequestError
@@ -19,14 +19,14 @@ from worker.lifecycle.loaded import Loaded
 from worker.model.hyperparameters import SamplingDefaults
 from worker.settings import Settings
 
-LOADED = cast(
-    Loaded,
-    SimpleNamespace(
-        backend=SimpleNamespace(vocab_size=9),
-        config=SimpleNamespace(sampling=SamplingDefaults()),
-        settings=Settings(),
-    ),
-)
+
+def loaded_with(settings: Settings) -> Loaded:
+    backend = SimpleNamespace(vocab_size=9)
+    config = SimpleNamespace(sampling=SamplingDefaults())
+    return cast(Loaded, SimpleNamespace(backend=backend, config=config, settings=settings))
+
+
+LOADED = loaded_with(Settings())
 HELLO = [{"role": "user", "content": "hello"}]
 
 
@@ -36,7 +36,8 @@ def tool(name: str, **more: Any) -> dict[str, Any]:
 
 def talk(settings: Settings | None = None, **fields: Any) -> ChatInput:
     body = msgspec.convert({"messages": HELLO, **fields}, ChatRequest)
-    return chat_input_of(body, settings or Settings(), LOADED)
+    loaded = LOADED if settings is None else loaded_with(settings)
+    return chat_input_of(body, loaded)
 
 
 SKY_SEA = [tool("sky"), tool("sea", description="d", parameters={"type": "object"})]

@@ -8,8 +8,8 @@ from typing import Any
 
 from worker.api.common.generation import Generation
 from worker.api.common.prompts import TextPrompt
-from worker.api.openai.chat_schemas import ChatChoice, ChatCompletion, ChatDelta
 from worker.api.openai.exchange import Answer, OpenAIExchange
+from worker.api.openai.schemas import ChatChoice, ChatCompletion, ChatDelta, ChatRequest
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 
@@ -48,6 +48,8 @@ class Thinker(Answer[ChatChoice]):
 class Exchange(OpenAIExchange[ChatChoice]):
     """Chat's frames."""
 
+    prefix = "chatcmpl-"
+
     def event(self, choices: list[ChatChoice], **more: Any) -> ChatCompletion:
         return ChatCompletion(object="chunk", choices=choices, **self.head, **more)
 
@@ -63,10 +65,8 @@ def exchange(*, streaming: bool) -> Exchange:
     return Exchange(
         generation,
         stream,
+        ChatRequest(stream=streaming),
         [Thinker()],
-        prefix="chatcmpl-",
-        streaming=streaming,
-        options=None,
     )
 
 

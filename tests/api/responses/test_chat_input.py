@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from worker.api.common.chat.chat_input import ChatInput
-from worker.api.responses.chat_input import chat_input_of
-from worker.api.responses.history import sealed
+from worker.api.responses.chat_input import chat_input_of, sealed
 from worker.api.responses.schemas import ResponseRequest
 from worker.chat.message import Call, Message
 from worker.chat.thinking import Thinking
@@ -33,7 +32,7 @@ SKY = {"type": "function", "name": "sky", "parameters": {"type": "object"}}
 
 def talk(**fields: Any) -> ChatInput:
     body = msgspec.convert({"input": "hello", **fields}, ResponseRequest)
-    return chat_input_of(body, Settings(), LOADED)
+    return chat_input_of(body, LOADED)
 
 
 def text(kind: str, *texts: str) -> list[dict[str, str]]:

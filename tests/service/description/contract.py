@@ -9,19 +9,14 @@ from typing import Any
 
 import httpx
 from jsonschema import Draft202012Validator
-from litestar import Router
 
 from worker.api.common.described import EVENTS, JSON, LINES
-from worker.service.app import ROUTES
+from worker.service.app import APIS
 
 
 def handlers() -> list[Any]:
-    """All handlers of the application, those in a router as it holds them."""
-    found: list[Any] = []
-    for route in ROUTES:
-        parts: list[Any] = route.routes if isinstance(route, Router) else []
-        found += [handler for part in parts for handler in part.route_handlers] or [route]
-    return [handler for handler in found if "OPTIONS" not in handler.http_methods]
+    """All handlers of the application."""
+    return [route.handler for api in APIS for route in api.routes]
 
 
 #: (method, path as the description shows it, status, code or ""): an error that may be answered.

@@ -18,7 +18,7 @@ from tests.support.models.infilling import write_infilling
 from tests.support.programs.processes import Server, serving
 from worker.api.common.described import EVENTS, HTML, Described
 from worker.http.paths import REQUESTS
-from worker.service.description.making import APIS
+from worker.service.app import APIS
 
 DESCRIBED = [route for api in APIS for route in api.routes]
 EXAMPLES = [

@@ -22,8 +22,7 @@ from tests.support import http
 from tests.support.models import ggufs
 from tests.support.models.infilling import write_infilling
 from tests.support.programs.processes import Server, serving, until
-from worker.api.common.described import Described
-from worker.api.common.refusals import (
+from worker.api.common.described import (
     BODY,
     CANCELLED,
     CHAT,
@@ -34,6 +33,7 @@ from worker.api.common.refusals import (
     PROMPT,
     QUEUE,
     TOKENIZED,
+    Described,
 )
 from worker.api.jobs.schemas import JobRequest
 from worker.api.responses.schemas import ResponseRequest
@@ -44,8 +44,8 @@ from worker.lifecycle.state import State
 from worker.limits import CONNECTIONS
 from worker.requests.journal import Journal
 from worker.service import app
+from worker.service.app import APIS
 from worker.service.description.document import document_of
-from worker.service.description.making import APIS
 from worker.service.gate import Gate
 from worker.settings import Settings
 

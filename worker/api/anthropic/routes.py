@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from litestar import Response, post
 from litestar.types import ASGIApp
 
 from worker.api.anthropic.chat_input import chat_input_of
 from worker.api.anthropic.exchange import MessageExchange
-from worker.api.anthropic.replies import TokenCount
-from worker.api.anthropic.schemas import MessagesRequest
+from worker.api.anthropic.schemas import (
+    BlockDelta,
+    BlockStart,
+    BlockStop,
+    MessageDelta,
+    MessageReply,
+    MessagesRequest,
+    MessageStart,
+    MessageStop,
+    Ping,
+    TokenCount,
+)
 from worker.api.common.body import HttpRequest
-from worker.api.common.chat.asking import ask
+from worker.api.common.chat.asking import answer_to
+from worker.api.common.described import (
+    BODY,
+    CHAT,
+    EVENTS,
+    FORMED,
+    GENERATION,
+    JSON,
+    PROMPT,
+    TOKENIZED,
+    Api,
+    Described,
+)
 from worker.api.common.errors import json_response
-from worker.api.common.generation import Generation, run
+from worker.api.common.generation import run
 from worker.api.common.preparing import Preparing
+from worker.api.common.shapes import UNTHREADED, AnthropicErrorReply
 from worker.api.common.thinking import ThinkingConfig
 from worker.chat.format import ChatFormat
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
-
-
-def _asked(
-    body: MessagesRequest, chat: ChatFormat, loaded: Loaded, *, must_fit: bool = True
-) -> Generation:
-    return ask(chat_input_of(body, loaded), chat, loaded, must_fit=must_fit)
 
 
 @post("/v1/messages", status_code=200, summary="Answer in a conversation (Anthropic)")
@@ -34,10 +53,10 @@ async def messages(
     body = await preparing.body(request, MessagesRequest, loaded)
     if body.max_tokens is None and body.n_predict is None:
         raise RequestError("max_tokens is missing.", param="max_tokens")
-    generation = await preparing.make(request, body, loaded, _asked, body, chat, loaded)
+    made = await preparing.make(request, body, loaded, answer_to, body, chat_input_of, chat, loaded)
     return MessageExchange(
-        generation,
-        run(generation, loaded),
+        made,
+        run(made, loaded),
         streaming=bool(body.stream),
         shows_thoughts=not isinstance(body.thinking, ThinkingConfig)
         or body.thinking.display != "omitted",
@@ -49,5 +68,49 @@ async def count_tokens(
     request: HttpRequest, loaded: Loaded, chat: ChatFormat, preparing: Preparing
 ) -> Response[bytes]:
     """As the same body has them as a prompt, also where the context does not hold them."""
-    generation = await preparing.look(request, MessagesRequest, _asked, chat, loaded)
+    generation = await preparing.look(
+        request, MessagesRequest, answer_to, chat_input_of, chat, loaded
+    )
     return json_response(TokenCount(generation.num_prompt_tokens))
+
+
+_SUM: dict[str, Any] = {"messages": [{"role": "user", "content": "What is 3 plus 4?"}]}
+_THREAD = RequestError("thread asks for a conversation that is stored.", code=UNTHREADED)
+_EVENTS = (
+    MessageStart, Ping, BlockStart, BlockDelta, BlockStop, MessageDelta, MessageStop,
+    AnthropicErrorReply,
+)  # fmt: skip
+
+API = Api(
+    name="Anthropic",
+    text="Anthropic's Messages API, which Claude Code speaks. Errors have Anthropic's shape.",
+    routes=(
+        Described(
+            handler=messages,
+            takes=MessagesRequest,
+            needs=("messages", "max_tokens"),
+            gives={JSON: MessageReply, EVENTS: _EVENTS},
+            refuses=(*BODY, *PROMPT, *CHAT, _THREAD, *GENERATION),
+            named=True,
+            notes="With `stream` events come as they are made.",
+            examples={
+                "question": {**_SUM, "max_tokens": 20, "temperature": 0},
+                "stream": {**_SUM, "max_tokens": 20, "stream": True},
+                "fill the cache": {**_SUM, "max_tokens": 0},
+                "begun answer": {
+                    "system": "You answer in one sentence.",
+                    "messages": [*_SUM["messages"], {"role": "assistant", "content": "3 plus"}],
+                    "max_tokens": 20,
+                },
+            },
+        ),
+        Described(
+            handler=count_tokens,
+            takes=MessagesRequest,
+            needs=("messages",),
+            gives={JSON: TokenCount},
+            refuses=(*BODY, *TOKENIZED, *CHAT, *FORMED, _THREAD),
+            examples={"question": _SUM},
+        ),
+    ),
+)

@@ -1,4 +1,5 @@
-"""What Anthropic's clients send. Null means not given."""
+"""What Anthropic's clients send, null means not given; and what they get: a message, or the
+events that build it."""
 
 from __future__ import annotations
 
@@ -74,3 +75,137 @@ class MessagesRequest(ChatFields, kw_only=True):
     output_format: dict[str, Any] | None = None
     thread: dict[str, Any] | None = None
     stream: bool | None = None
+
+
+class TextBlock(msgspec.Struct, tag_field="type", tag="text"):
+    """Text of the answer."""
+
+    text: str
+
+
+class ThinkingBlock(msgspec.Struct, tag_field="type", tag="thinking"):
+    """A thought; clients send it back as it is."""
+
+    thinking: str
+    signature: str
+
+
+class ToolUseBlock(msgspec.Struct, tag_field="type", tag="tool_use"):
+    """A call; `input` is an object."""
+
+    id: str
+    name: str
+    input: msgspec.Raw
+
+
+AnswerBlock = TextBlock | ThinkingBlock | ToolUseBlock
+
+
+class OutputDetails(msgspec.Struct):
+    """Tokens of thought."""
+
+    thinking_tokens: int
+
+
+class MessageUsage(msgspec.Struct):
+    """Tokens. input_tokens: of the prompt, that the cache did not give."""
+
+    input_tokens: int
+    cache_creation_input_tokens: int
+    cache_read_input_tokens: int
+    output_tokens: int
+    output_tokens_details: OutputDetails
+
+
+class MessageReply(msgspec.Struct, tag_field="type", tag="message", kw_only=True):
+    """An answer; stop_reason is end_turn, max_tokens, stop_sequence or tool_use."""
+
+    id: str
+    role: str = "assistant"
+    model: str
+    content: list[AnswerBlock]
+    stop_reason: str | None = None
+    stop_sequence: str | None = None
+    usage: MessageUsage
+    warnings: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+
+
+class TokenCount(msgspec.Struct):
+    """POST /v1/messages/count_tokens."""
+
+    input_tokens: int
+
+
+class MessageStart(msgspec.Struct, tag_field="type", tag="message_start"):
+    """The message, still empty."""
+
+    message: MessageReply
+
+
+class Ping(msgspec.Struct, tag_field="type", tag="ping"):
+    """Nothing; the stream is alive."""
+
+
+class BlockStart(msgspec.Struct, tag_field="type", tag="content_block_start"):
+    """A block, still empty."""
+
+    index: int
+    content_block: AnswerBlock
+
+
+class TextDelta(msgspec.Struct, tag_field="type", tag="text_delta"):
+    """More of a text."""
+
+    text: str
+
+
+class ThinkingDelta(msgspec.Struct, tag_field="type", tag="thinking_delta"):
+    """More of a thought."""
+
+    thinking: str
+
+
+class SignatureDelta(msgspec.Struct, tag_field="type", tag="signature_delta"):
+    """The end of a thought."""
+
+    signature: str
+
+
+class InputDelta(msgspec.Struct, tag_field="type", tag="input_json_delta"):
+    """More of the JSON text of a call's input."""
+
+    partial_json: str
+
+
+class BlockDelta(msgspec.Struct, tag_field="type", tag="content_block_delta"):
+    """More of a block."""
+
+    index: int
+    delta: TextDelta | ThinkingDelta | SignatureDelta | InputDelta
+
+
+class BlockStop(msgspec.Struct, tag_field="type", tag="content_block_stop"):
+    """A block is whole."""
+
+    index: int
+
+
+BlockEvent = BlockStart | BlockDelta | BlockStop
+
+
+class Ending(msgspec.Struct):
+    """Why the message ended."""
+
+    stop_reason: str
+    stop_sequence: str | None
+
+
+class MessageDelta(msgspec.Struct, tag_field="type", tag="message_delta"):
+    """How the message ended, and what all of it cost."""
+
+    delta: Ending
+    usage: MessageUsage
+
+
+class MessageStop(msgspec.Struct, tag_field="type", tag="message_stop"):
+    """Nothing follows."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
 import msgspec
-from msgspec import Meta
 
 from worker.api.common.generation import Generation
 from worker.errors import NotFoundError, RequestError
@@ -53,7 +52,7 @@ def chosen(made: Chosen, choice: AdapterChoice) -> Chosen:
 
 # How a path that names the model is described.
 NO_MODEL = NotFoundError("Another model is served here.", code="model_not_found")
-MODEL_ID = Annotated[str, Meta(description="The model's id; slashes may be raw or encoded.")]
+MODEL_ID = "The model's id; slashes may be raw or encoded."
 
 
 def named(path: str, loaded: Loaded) -> Adapter | None:

@@ -1,8 +1,4 @@
-"""What a route says of itself beside its handler: bodies, answers, errors, examples.
-
-The tables are in a module `described` of each API's folder. Nothing of it is imported before
-somebody asks for the description.
-"""
+"""Routes: each with what is said of it beside its handler: bodies, answers, errors, examples."""
 
 from __future__ import annotations
 
@@ -11,16 +7,28 @@ from typing import Any
 
 import msgspec
 
-from worker.api.common.errors import reply_of
-from worker.http.replies import ErrorReply
+from worker import limits
+from worker.api.common.body import CodedBodyError, SlowBodyError
+from worker.api.common.errors import Reply, reply_of
+from worker.errors import (
+    CancelledError,
+    ContextLengthError,
+    DecodeError,
+    NotAuthenticatedError,
+    QueueFullError,
+    RequestError,
+    TooLargeError,
+    UnavailableError,
+    WorkerError,
+)
+from worker.http import paths
+from worker.lifecycle.state import State
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
 LINES = "application/x-ndjson"
 TEXT = "text/plain"
 HTML = "text/html"
-
-Reply = tuple[int, ErrorReply, dict[str, str]]
 
 
 class Described(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,11 +40,10 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
     needs     fields of the body without which there is no answer
     examples  name -> body; every one of them is answered
     refuses   what the route raises
-    reply_of  (status, body, headers) of that
     also      status -> type of another answer that is no error
     path      the shown path, where the handler's own cannot tell it
-    params    name -> annotated type of a part of the path
-    queries   name -> annotated type of what may stand behind the path
+    params    name -> what a part of the path is: a text, or a type with a description
+    queries   name -> what may stand behind the path, likewise
     named     events of its streams have names, and no `[DONE]` is the last
     done      `[DONE]` is the last event where they have no names
     pages     path -> what a browser is refused there, which else gets a page instead
@@ -49,7 +56,6 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
     needs: tuple[str, ...] = ()
     examples: Mapping[str, Any] = {}
     refuses: tuple[Exception, ...] = ()
-    reply_of: Callable[[Exception], Reply] = reply_of
     also: Mapping[int, Any] = {}
     path: str | None = None
     params: Mapping[str, Any] = {}
@@ -70,8 +76,62 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Api(msgspec.Struct, frozen=True, kw_only=True):
-    """Routes that belong together, under one heading."""
+    """Routes that belong together, under one heading.
+
+    reply_of  (status, body, headers) of what they raise
+    """
 
     name: str
     text: str
     routes: tuple[Described, ...]
+    reply_of: Callable[[Exception], Reply] = reply_of
+
+
+KEY = (
+    NotAuthenticatedError("The worker has a key, and none came.", code="MISSING_API_KEY"),
+    NotAuthenticatedError("The key is wrong."),
+)
+BODY = (
+    RequestError("The body is no JSON object, or a field is wrong."),
+    SlowBodyError(f"The body did not arrive in {limits.RECEIVE.most} s."),
+    TooLargeError(
+        f"The body has more than {limits.BODY.most} MiB, or more than {limits.PARTS.most} lists, "
+        "objects and fields."
+    ),
+    CodedBodyError("The body is compressed."),
+    QueueFullError("Too many large bodies are on their way."),
+)
+TOKENIZED = (
+    RequestError(
+        f"The tokeniser would take longer than {limits.TOKENIZING.most} ms for the text.",
+        code=limits.TOKENIZING.code,
+    ),
+)
+PROMPT = (ContextLengthError(5000, 4096), *TOKENIZED)
+CHAT = (RequestError("The model's file has no chat template.", code="no_chat_template"),)
+NO_VECTORS = (RequestError("The model makes no vectors.", code="no_vectors"),)
+NO_SCORES = (RequestError("The model makes no scores.", code="no_scores"),)
+QUEUE = (
+    QueueFullError("As many requests run and wait as may."),
+    UnavailableError("The worker stopped before the answer was whole.", code="draining"),
+)
+ENGINE = (
+    DecodeError("llama.cpp failed to compute the tokens."),
+    WorkerError("The engine failed; a new worker is needed.", code="ENGINE_FAILED"),
+)
+FORMED = (QueueFullError("Too many constraints that take long wait already."),)
+CANCELLED = (CancelledError("The request was cancelled."),)
+GENERATION = QUEUE + FORMED + CANCELLED + ENGINE
+_STATES = {
+    State.LOADING: UnavailableError("The model is being loaded.", code="loading"),
+    State.DRAINING: UnavailableError("The worker is about to leave.", code="draining"),
+    State.FAILED: UnavailableError("The worker failed and leaves.", code="failed"),
+}
+_CROWD = UnavailableError("There are too many connections.", code=limits.CONNECTIONS.code)
+BROKEN = RuntimeError("a mistake in the worker")
+
+
+def before(path: str) -> tuple[WorkerError, ...]:
+    """What the gate refuses before a route is asked."""
+    key = () if path in paths.HEALTH else (*KEY, _CROWD)
+    return key + tuple(error for state, error in _STATES.items() if not paths.passes(path, state))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
+
 import msgspec
 from litestar import Response
 from litestar.exceptions import HTTPException
+from litestar.response import Stream
 
 from worker import log
 from worker.api.common.body import HttpRequest
@@ -14,6 +17,7 @@ from worker.http.replies import ErrorReply, reply, reply_of_ours
 from worker.limits import BODY
 from worker.requests.record import note
 
+Reply = tuple[int, ErrorReply, dict[str, str]]
 # HTTP status -> our words for what Litestar says
 _MESSAGES = {
     404: "There is no such path; see /docs, /v1/models, /v1/completions,"
@@ -30,7 +34,7 @@ def _ours(error: Exception) -> Exception:
     return error
 
 
-def reply_of(error: Exception) -> tuple[int, ErrorReply, dict[str, str]]:
+def reply_of(error: Exception) -> Reply:
     """(status, body, headers) for anything that was raised, Litestar's exceptions among them."""
     error = _ours(error)
     if not isinstance(error, HTTPException) or error.status_code == 500:
@@ -39,26 +43,34 @@ def reply_of(error: Exception) -> tuple[int, ErrorReply, dict[str, str]]:
     return reply(error.status_code, message, None, None, dict(error.headers or {}))
 
 
-def on_error(request: HttpRequest, error: Exception) -> Response[bytes]:
-    """Litestar's handler for everything that is raised in or around a route."""
+def on_error(
+    request: HttpRequest, error: Exception, reply_of: Callable[[Exception], Reply] = reply_of
+) -> Response[bytes]:
+    """Litestar's handler for everything that is raised in or around a route.
+
+    What was not raised on purpose is told with its traceback.
+    """
     status, body, headers = reply_of(error)
-    log_failure(request, status, error)
-    return json_response(shaped(request.scope["path"], status, body), status, headers)
+    path, ours = request.scope["path"], _ours(error)
+    if not isinstance(ours, HTTPException):  # a path or a method that is not there has no code
+        note(ours)
+    if status >= 500 and not isinstance(ours, WorkerError):
+        log.get("service").exception("request failed", path=path, exc_info=error)
+    return json_response(shaped(path, status, body), status, headers)
 
 
-def log_failure(request: HttpRequest, status: int, error: Exception) -> None:
-    """What was not raised on purpose is told with its traceback."""
-    error = _ours(error)
-    if not isinstance(error, HTTPException):  # a path or a method that is not there has no code
-        note(error)
-    if status >= 500 and not isinstance(error, WorkerError):
-        log.get("service").exception("request failed", path=request.scope["path"], exc_info=error)
+def event_stream(events: AsyncIterator[bytes]) -> Stream:
+    """Events that need no engine: that they just end when their reader leaves is fine."""
+    return Stream(
+        events,
+        media_type="text/event-stream",  # Litestar adds the charset
+        headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
+    )
 
 
 def json_response(
     value: object, status: int = 200, headers: dict[str, str] | None = None
 ) -> Response[bytes]:
-    """A struct as the answer."""
     return Response(
         msgspec.json.encode(value),
         status_code=status,

@@ -16,8 +16,8 @@ from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.http import sse
 from worker.http.connections import WIRE
+from worker.http.protocol import Wire
 from worker.http.replies import ErrorReply
-from worker.http.wire import Wire
 from worker.requests.record import current, note
 
 # Browsers and agents give up on a stream that says nothing, while a CPU reads a long prompt.

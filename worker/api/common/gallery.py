@@ -128,7 +128,6 @@ class Gallery:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is shown."""
         return not self._held
 
     def prompt(

@@ -6,7 +6,7 @@ an API's own struct -> ChatInput (chat only) -> Generation -> engine Requests ->
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -96,8 +96,13 @@ def run(generation: Generation, loaded: Loaded) -> Stream:
     """
     requests = generation.requests()
     loaded.adapters.check_key(requests[0].prompt.key)
-    stream = loaded.engine.submit(requests, param=generation.multiplied_by)
+    return submitted(requests, loaded, generation.multiplied_by, generation.copies)
+
+
+def submitted(requests: Sequence[Request], loaded: Loaded, param: str, copies: int = 1) -> Stream:
+    """Those of a prompt side by side, `copies` of each. Raises as `run`; `param`: as there"""
+    stream = loaded.engine.submit(requests, param=param)
     record = current()
     if record is not None:
-        record.follow(RequestWork(stream, requests, generation.copies, loaded.engine))
+        record.follow(RequestWork(stream, requests, copies, loaded.engine))
     return stream

@@ -7,28 +7,33 @@ from urllib.parse import urlsplit
 
 from worker.api.common.body import HttpRequest
 from worker.errors import ForbiddenError
+from worker.lifecycle.worker import Worker
 
 # Characters of an origin: a name has 253 at most. Python keeps the last 128 that it split.
 _LONGEST = 300
 
 
-def check_local(request: HttpRequest) -> None:
-    """Raise ForbiddenError unless it is a program of this machine that asks."""
+def check_local(request: HttpRequest, worker: Worker) -> None:
+    """Raise ForbiddenError unless there is a key, or a program of this machine asks."""
+    if worker.settings.api_keys:
+        return
     if request.client is None or not is_loopback(request.client.host):
         raise ForbiddenError(
             "Without an API key only this machine may ask for that.",
             hint="Start the worker with --api-key and send the key.",
         )
-    check_origin(request)
+    check_origin(request, worker)
 
 
-def check_origin(request: HttpRequest) -> None:
-    """Raise ForbiddenError where a page asks that is not this machine's.
+def check_origin(request: HttpRequest, worker: Worker) -> None:
+    """Raise ForbiddenError where there is no key, and a page asks that is not this machine's.
 
     A page from elsewhere can make a browser here send a POST, but not without its Origin.
     """
     origin = request.headers.get("origin")
-    if origin is not None and not is_loopback(_host_of(origin)):
+    if worker.settings.api_keys or origin is None:
+        return
+    if not is_loopback(_host_of(origin)):
         raise ForbiddenError("Pages of other origins may not ask for that.")
 
 

@@ -12,11 +12,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from worker.api.common.adapters import choice_of, chosen
-from worker.api.common.body import HttpRequest, read_json
+from worker.api.common.body import HttpRequest, read_json, told
 from worker.api.common.constraints import ConstraintFields
 from worker.api.common.gallery import GALLERY, Gallery, UnreadMediaError
 from worker.api.common.generation import Generation
-from worker.api.common.unknown import told
 from worker.errors import CancelledError, LeftError, QueueFullError, UnavailableError
 from worker.grammar.constraint import HAS_LEFT, IS_PATIENT, ImpatientError
 from worker.lifecycle.loaded import Loaded

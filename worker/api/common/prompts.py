@@ -108,6 +108,13 @@ def rendered_prompt(text: str, loaded: Loaded, param: str, *, must_fit: bool = T
     return TextPrompt(tuple(tokens), text=told, media=media)
 
 
+def plain_tokens(text: str, loaded: Loaded, param: str) -> list[int]:
+    """A text's tokens, in which nothing is read as a control token. Raises RequestError."""
+    return loaded.backend.vocab.tokenize(
+        text, add_special=False, parse_special=False, param=param, bounded=True
+    )
+
+
 def infill_prompt(
     text: str, suffix: str, loaded: Loaded, param: str, *, add_special: bool = True
 ) -> TextPrompt:
@@ -122,10 +129,7 @@ def infill_prompt(
         raise RequestError(
             "suffix needs a model with infill tokens, and this one has none.", param="suffix"
         )
-    head, tail = (
-        vocab.tokenize(part, add_special=False, parse_special=False, param=name, bounded=True)
-        for part, name in ((text, param), (suffix, "suffix"))
-    )  # fmt: skip
+    head, tail = plain_tokens(text, loaded, param), plain_tokens(suffix, loaded, "suffix")
     first = (
         [vocab.bos, before]
         if add_special and vocab.adds_bos and vocab.bos is not None

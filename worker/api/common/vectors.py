@@ -9,7 +9,8 @@ import msgspec
 import numpy as np
 
 from worker.api.common.exchange import Exchange
-from worker.api.common.prompts import check_hopeless
+from worker.api.common.generation import submitted
+from worker.api.common.prompts import check_hopeless, plain_tokens
 from worker.api.common.shapes import shaped
 from worker.engine.embedding import Embedded, EmbeddingRequest, cut, vectors_wanted
 from worker.engine.stream import Stream
@@ -17,8 +18,6 @@ from worker.errors import RequestError
 from worker.http.replies import ErrorReply
 from worker.lifecycle.loaded import Loaded
 from worker.limits import EMBEDDED, TOKEN_VECTORS
-from worker.requests.record import current
-from worker.requests.work import RequestWork
 
 # What clients may send: a text, token ids, or a list of either; llama-server also has texts among
 # ids, `{"prompt_string": TEXT}` and `{"content": [{"type": "text", "text": TEXT}]}`.
@@ -89,9 +88,7 @@ def _tokens(item: Any, loaded: Loaded, param: str, most: int | None) -> Tokens:
         elif place == 0:
             tokens += text_tokens(piece, loaded, param, most=None)
         else:
-            tokens += loaded.backend.vocab.tokenize(
-                piece, add_special=False, parse_special=False, param=param, bounded=True
-            )
+            tokens += plain_tokens(piece, loaded, param)
     return tokens if most is None else tokens[:most]
 
 
@@ -177,12 +174,9 @@ class VectorExchange(Exchange):
 
         Raises RequestError, QueueFullError or UnavailableError.
         """
-        stream = loaded.engine.submit([request], param=request.params.prompt_param)
+        stream = submitted([request], loaded, request.params.prompt_param)
         super().__init__(stream, streaming=False)
         self._path, self._reply = path, reply
-        record = current()
-        if record is not None:
-            record.follow(RequestWork(stream, [request], 1, loaded.engine))
 
     def frames(self) -> AsyncIterator[bytes]:
         raise NotImplementedError
@@ -191,7 +185,6 @@ class VectorExchange(Exchange):
         return self._reply(await vectors_of(self.stream))
 
     def shaped(self, status: int, reply: ErrorReply) -> msgspec.Struct:
-        """As the path's clients read it."""
         return shaped(self._path, status, reply)
 
 

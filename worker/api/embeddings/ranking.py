@@ -14,6 +14,7 @@ from litestar.types import ASGIApp
 
 from worker.api.common.body import HttpRequest
 from worker.api.common.preparing import Preparing
+from worker.api.common.prompts import plain_tokens
 from worker.api.common.vectors import (
     Tokens,
     VectorExchange,
@@ -54,7 +55,7 @@ def pair_tokens(
         return tokens
     # A shorter document may have a token more where it was cut: so it is looked again.
     spelled = loaded.backend.vocab.spelled
-    own = _plain(document, loaded, param)
+    own = plain_tokens(document, loaded, param)
     keep = max(0, len(own) - (len(tokens) - most))
     while len(tokens) > most and keep >= 0:
         text = b"".join(spelled[token] for token in own[:keep]).decode("utf-8", "ignore")
@@ -75,8 +76,8 @@ def _pair(query: str, document: str, loaded: Loaded, param: str) -> list[int]:
     before = [] if not vocab.adds_bos or vocab.bos is None else [vocab.bos]
     end = [] if not vocab.adds_eos or vocab.eos is None else [vocab.eos]
     between = [] if not vocab.adds_sep or vocab.sep is None else [vocab.sep]
-    tokens = [*before, *_plain(query, loaded, "query"), *end, *between]
-    return [*tokens, *_plain(document, loaded, param), *(end or between)]
+    tokens = [*before, *plain_tokens(query, loaded, "query"), *end, *between]
+    return [*tokens, *plain_tokens(document, loaded, param), *(end or between)]
 
 
 def _filled(template: str, texts: dict[str, str], loaded: Loaded, param: str) -> list[int]:
@@ -94,14 +95,8 @@ def _filled(template: str, texts: dict[str, str], loaded: Loaded, param: str) ->
             tokens.append(controls[part])
         elif part:
             filled = _PLACE.sub(lambda found: texts[found[1]], part)
-            tokens += _plain(filled, loaded, param)
+            tokens += plain_tokens(filled, loaded, param)
     return tokens
-
-
-def _plain(text: str, loaded: Loaded, param: str) -> list[int]:
-    return loaded.backend.vocab.tokenize(
-        text, add_special=False, parse_special=False, param=param, bounded=True
-    )
 
 
 # A classifier of one output gives a logit, these two give a probability already.

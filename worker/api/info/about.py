@@ -1,4 +1,5 @@
-"""GET /info, /version and what else managers and routers ask about the worker itself."""
+"""What managers, routers and monitors ask about the worker itself: /health, /info, /version,
+/metrics."""
 
 from __future__ import annotations
 
@@ -12,10 +13,68 @@ from worker import __version__
 from worker.api.common.adapters import named
 from worker.api.common.body import HttpRequest
 from worker.api.common.errors import json_response
+from worker.api.info.readings import Window
 from worker.errors import NotFoundError
+from worker.http import paths
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.manager import WorkerInfo, worker_info
 from worker.lifecycle.worker import Worker
+from worker.requests.journal import Journal
+
+
+class Health(msgspec.Struct):
+    """How the worker is.
+
+    resident           the model is in memory, each layer where it was asked for
+    is_sleeping        it is not, until somebody asks
+    memory_bytes       what is held now, on the host and on GPUs, never the file's size
+    cache_bytes        what the states of ended sequences take of it
+    cache_limit_bytes  what they may take: `memory_bytes` grows by the difference at most
+    """
+
+    status: str
+    model: str
+    quant_kind: str
+    resident: bool
+    is_sleeping: bool
+    memory_bytes: int
+    cache_bytes: int
+    cache_limit_bytes: int
+    context_length: int
+    vocab_size: int
+    uptime_seconds: float
+    slots_idle: int
+    slots_processing: int
+    queue_depth: int
+
+
+def health_of(worker: Worker, loaded: Loaded) -> Health:
+    """Read without touching the engine's thread: counters only, so it answers under any load."""
+    backend, engine = loaded.backend, loaded.engine.snapshot
+    return Health(
+        status="stalled" if worker.is_stalled else "ok",
+        model=loaded.model_id,
+        quant_kind=loaded.config.quant,
+        # A layer elsewhere than asked for fails the load.
+        resident=not worker.is_sleeping,
+        is_sleeping=worker.is_sleeping,
+        memory_bytes=loaded.memory_bytes,
+        cache_bytes=engine.kept.memory_bytes,
+        cache_limit_bytes=engine.kept.memory_limit,
+        context_length=backend.max_length,
+        vocab_size=backend.vocab_size,
+        uptime_seconds=round(time.monotonic() - worker.started_at, 3),
+        slots_idle=engine.max_running - engine.num_running,
+        slots_processing=engine.num_running,
+        queue_depth=engine.num_waiting,
+    )
+
+
+@get(paths.HEALTH, summary="Is the worker well")
+async def health(worker: Worker, loaded: Loaded) -> Response[bytes]:
+    """200 when it is, 503 when its engine hangs."""
+    answer = health_of(worker, loaded)
+    return json_response(answer, 200 if answer.status == "ok" else 503)
 
 
 class Info(WorkerInfo, frozen=True, kw_only=True):
@@ -123,3 +182,19 @@ async def model_ready(model_id: str, loaded: Loaded) -> Response[bytes]:
         raise NotFoundError("There is only /v2/models/{id}/ready.")
     adapter = named(path, loaded)
     return json_response(ModelReady(loaded.model_id if adapter is None else adapter.name))
+
+
+# llama-server's way to tell a new process from counters that began anew.
+_STARTED = {"Process-Start-Time-Unix": str(int(time.time()))}
+
+
+@get(paths.METRICS, summary="Prometheus metrics")
+async def metrics(
+    request: HttpRequest, worker: Worker, loaded: Loaded, journal: Journal, window: Window
+) -> Response[bytes]:
+    """Counters, gauges and histograms as text, or as OpenMetrics for who accepts that."""
+    from worker.api.info.collector import metrics_text  # prometheus_client takes 15 ms
+
+    accept = request.headers.get("accept", "")
+    text, media_type = metrics_text(worker, loaded, journal.outcomes, window, accept)
+    return Response(text, media_type=media_type, headers=_STARTED)

@@ -9,6 +9,7 @@ import msgspec
 from litestar import get
 from litestar.response import Stream
 
+from worker.api.common.errors import event_stream
 from worker.errors import UnavailableError, WorkerError
 from worker.http import paths, sse
 from worker.lifecycle.state import State
@@ -42,15 +43,10 @@ class NotLoaded(msgspec.Struct, tag_field="stage", tag="error"):
     message: str
 
 
-# No slot and no engine behind it: that the generator just ends when its reader leaves is fine.
 @get(paths.PROGRESS, summary="How far the model is loaded")
 async def progress(worker: Worker) -> Stream:
     """The load as events, then how it ended."""
-    return Stream(
-        events_of(worker),
-        media_type="text/event-stream",  # Litestar adds the charset
-        headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
-    )
+    return event_stream(events_of(worker))
 
 
 async def events_of(worker: Worker) -> AsyncIterator[bytes]:

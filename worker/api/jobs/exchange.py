@@ -9,16 +9,47 @@ from typing import Any
 
 import msgspec
 
+from worker.api.common.errors import reply_of
 from worker.api.common.exchange import Exchange
 from worker.api.common.usage import Tally
-from worker.api.jobs.errors import job_reply_of
 from worker.api.jobs.registry import Job, Jobs
-from worker.api.jobs.schemas import End, Failed, InferReply, InferToken, Started, Token
+from worker.api.jobs.schemas import (
+    End,
+    Failed,
+    InferReply,
+    InferToken,
+    Started,
+    Token,
+)
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.http import sse
 from worker.http.replies import ErrorReply
 from worker.lifecycle.loaded import Loaded
+
+# HTTP status -> the original's error code; others carry their own
+_CODES = {
+    400: "INVALID_REQUEST",
+    408: "INVALID_REQUEST",
+    413: "INVALID_REQUEST",
+    415: "INVALID_REQUEST",
+    429: "QUEUE_FULL",
+    499: "CANCELLED",
+    500: "INTERNAL",
+    503: "UNAVAILABLE",
+}
+_RETRIABLE = frozenset({408, 429, 503, 504})
+
+
+def job_reply_of(error: Exception) -> tuple[int, ErrorReply, dict[str, str]]:
+    """(status, body, headers) of an error with the original's code and `retriable`."""
+    status, reply, headers = reply_of(error)
+    if status in _RETRIABLE:
+        headers.pop("x-should-retry", None)
+    body = msgspec.structs.replace(
+        reply.error, code=_CODES.get(status, reply.error.code), retriable=status in _RETRIABLE
+    )
+    return status, msgspec.structs.replace(reply, error=body), headers
 
 
 class JobExchange(Exchange):
@@ -60,7 +91,6 @@ class EventExchange(JobExchange):
     """started, token*, then exactly one of end and error; closed with [DONE]."""
 
     def event(self, value: msgspec.Struct) -> bytes:
-        """One event; the data's `type` says what it is."""
         return sse.frame(value)
 
     async def frames(self) -> AsyncIterator[bytes]:

@@ -2,21 +2,53 @@
 
 from __future__ import annotations
 
-from litestar import Response, Router, get, post
+from typing import Any
+
+from litestar import Response, get, post
 from litestar.types import ASGIApp
 
 from worker.api.common.body import HttpRequest, read_json
+from worker.api.common.described import (
+    BODY,
+    ENGINE,
+    EVENTS,
+    FORMED,
+    JSON,
+    PROMPT,
+    QUEUE,
+    Api,
+    Described,
+)
 from worker.api.common.errors import json_response
 from worker.api.common.preparing import Preparing
-from worker.api.jobs.errors import on_job_error
-from worker.api.jobs.exchange import EventExchange, InferExchange, NamedEventExchange
+from worker.api.jobs.exchange import EventExchange, InferExchange, NamedEventExchange, job_reply_of
 from worker.api.jobs.limits import generation_of
-from worker.api.jobs.registry import Job, Jobs
-from worker.api.jobs.schemas import CancelReply, CancelRequest, JobReply, JobRequest
+from worker.api.jobs.registry import UNREAD_S, Job, Jobs
+from worker.api.jobs.schemas import (
+    CancelReply,
+    CancelRequest,
+    End,
+    Failed,
+    InferReply,
+    InferToken,
+    JobReply,
+    JobRequest,
+    Started,
+    Token,
+)
 from worker.engine.stream import Stream
-from worker.errors import RequestError
+from worker.errors import (
+    CancelledError,
+    ConflictError,
+    InferenceTimeoutError,
+    NotFoundError,
+    QueueFullError,
+    RequestError,
+)
+from worker.http.replies import ErrorReply
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
+from worker.limits import UNREAD
 from worker.requests.record import current
 
 
@@ -92,7 +124,69 @@ async def cancel(request: HttpRequest, jobs: Jobs) -> Response[bytes]:
     return json_response(CancelReply(body.job_id, jobs.cancel(body.job_id)), 202)
 
 
-job_routes = Router(
-    "/", route_handlers=[execute, infer, create, read, cancel],
-    exception_handlers={Exception: on_job_error},
-)  # fmt: skip
+_STORY: dict[str, Any] = {"prompt": "Once upon a time", "max_tokens": 12, "temperature": 0}
+_TAKEN = ConflictError("A job has this id.", code="JOB_EXISTS")
+_EVENTS = (Started, Token, End, Failed)
+_STARTS = (*BODY, *PROMPT, _TAKEN, *QUEUE, *FORMED)
+
+API = Api(
+    name="Jobs",
+    text="The original worker's API. Errors have its codes, and say whether to try again.",
+    reply_of=job_reply_of,
+    routes=(
+        Described(
+            handler=execute,
+            takes=JobRequest,
+            needs=("prompt",),
+            gives={EVENTS: _EVENTS},
+            refuses=_STARTS,
+            named=True,
+            notes="Events: `started`, any number of `token`, then one of `end` and `error`.",
+            examples={"story": _STORY, "operation": {"operation": "infer", **_STORY}},
+        ),
+        Described(
+            handler=infer,
+            takes=JobRequest,
+            needs=("prompt",),
+            gives={JSON: InferReply, EVENTS: (InferToken, ErrorReply)},
+            refuses=(
+                *_STARTS,
+                *ENGINE,
+                CancelledError("The job was cancelled."),
+                InferenceTimeoutError("The job took longer than a job may."),
+            ),
+            notes="With `stream` events come as they are made.",
+            examples={"story": _STORY, "stream": {**_STORY, "stream": True}},
+        ),
+        Described(
+            handler=create,
+            takes=JobRequest,
+            needs=("prompt",),
+            gives={JSON: JobReply},
+            refuses=(*_STARTS, QueueFullError(f"{UNREAD.most} jobs wait to be read.")),
+            notes="The job runs from now on.",
+            examples={"story": _STORY},
+        ),
+        Described(
+            handler=read,
+            gives={EVENTS: _EVENTS},
+            params={"job_id": "What accepted the job said."},
+            refuses=(
+                NotFoundError(
+                    f"There is no such job, or not any more: it is kept for {UNREAD_S:g} s.",
+                    code="JOB_NOT_FOUND",
+                ),
+                ConflictError("The job is being read already.", code="JOB_IS_READ"),
+            ),
+            notes="Events as those of `/execute`, but without names.",
+        ),
+        Described(
+            handler=cancel,
+            takes=CancelRequest,
+            needs=("job_id",),
+            gives={JSON: CancelReply},
+            refuses=BODY,
+            examples={"no such job": {"job_id": "j9"}},
+        ),
+    ),
+)

@@ -3,12 +3,14 @@ of them, as infill models were trained with."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, cast
 
 from worker.api.common.prompts import (
     TextPrompt,
     Truncated,
     check_hopeless,
+    plain_tokens,
     text_prompt,
     to_be_continued,
     token_prompt,
@@ -77,18 +79,9 @@ _SNIPPET = "\n\n--- snippet ---\n\n"
 _ROOM = 4  # the answer gets a quarter of the context, where it is not bounded by less
 
 
-class _Tokens:
-    """Texts of one request as tokens; control tokens in them are read as text."""
-
-    def __init__(self, loaded: Loaded) -> None:
-        self._loaded = loaded
-
-    def __call__(self, text: str, param: str) -> list[int]:
-        check_hopeless(text, len(text), self._loaded, param)
-        vocab = self._loaded.backend.vocab
-        return vocab.tokenize(
-            text, add_special=False, parse_special=False, param=param, bounded=True
-        )
+def _tokens(text: str, loaded: Loaded, param: str) -> list[int]:
+    check_hopeless(text, len(text), loaded, param)
+    return plain_tokens(text, loaded, param)
 
 
 def place_of(
@@ -101,17 +94,17 @@ def place_of(
     What does not fit is left out: of the other files the first ones, then of the prefix the
     beginning and of the suffix the end, three parts to one.
     """
-    vocab, tokens = loaded.backend.vocab, _Tokens(loaded)
+    vocab = loaded.backend.vocab
     before, after, middle = vocab.infill
     if before is None or after is None or middle is None:
         raise NotSupportedError("This model has no infill tokens.")
     for name in ("input_prefix", "input_suffix"):
         if getattr(body, name) is None:
             raise RequestError(f"{name} is missing.", param=name)
-    prefix = tokens(body.input_prefix or "", "input_prefix")
-    suffix = tokens(body.input_suffix or "", "input_suffix")
-    written = tokens(body.prompt or "", "prompt")
-    others = _others(body, loaded, tokens)
+    prefix = _tokens(body.input_prefix or "", loaded, "input_prefix")
+    suffix = _tokens(body.input_suffix or "", loaded, "input_suffix")
+    written = _tokens(body.prompt or "", loaded, PARAM)
+    others = _others(body, loaded)
     head = [vocab.bos] if vocab.adds_bos and vocab.bos is not None else []
     most = loaded.backend.max_length
     answer = min(most // _ROOM, most if max_tokens is None else max_tokens)
@@ -130,13 +123,14 @@ def place_of(
     return TextPrompt(found, text=""), truncated
 
 
-def _others(body: InfillRequest, loaded: Loaded, tokens: _Tokens) -> list[int]:
+def _others(body: InfillRequest, loaded: Loaded) -> list[int]:
+    tokens = partial(_tokens, loaded=loaded, param="input_extra")
     repo, separator = loaded.backend.vocab.infill_files
-    found = [] if repo is None else [repo, *tokens(_PROJECT, "input_extra")]
+    found = [] if repo is None else [repo, *tokens(_PROJECT)]
     for extra in body.input_extra or ():
         if separator is None:
-            found += tokens(_SNIPPET, "input_extra")
+            found += tokens(_SNIPPET)
         else:
-            found += [separator, *tokens(f"{extra.filename or 'tmp'}\n", "input_extra")]
-        found += tokens(extra.text, "input_extra")
-    return found if separator is None else [*found, separator, *tokens(_FILE, "input_extra")]
+            found += [separator, *tokens(f"{extra.filename or 'tmp'}\n")]
+        found += tokens(extra.text)
+    return found if separator is None else [*found, separator, *tokens(_FILE)]

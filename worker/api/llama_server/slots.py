@@ -45,8 +45,7 @@ async def slot_action(
     request: HttpRequest, slot_id: str, worker: Worker, loaded: Loaded, action: str = ""
 ) -> Response[bytes]:
     """A file holds one sequence, and is restored by workers with the same model and settings."""
-    if not worker.settings.api_keys:
-        check_origin(request)
+    check_origin(request, worker)
     number = int(slot_id) if slot_id.isdecimal() and len(slot_id) < _DIGITS else -1
     loaded.slots.check(number, "id")
     if action not in ACTIONS:

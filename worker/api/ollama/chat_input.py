@@ -2,34 +2,85 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from worker.api.common.bounds import check_alternatives, stops_of
 from worker.api.common.chat.chat_input import ChatInput, puts_words
-from worker.api.common.chat.parts import check_pictures
-from worker.api.common.chat.parts import text_of as said_in
-from worker.api.common.chat.past_message import PastMessage, message_of, pictures_of
+from worker.api.common.chat.parts import check_pictures, newest, text_of
+from worker.api.common.chat.past_message import PastMessage, message_of, pictures_of, role_of
 from worker.api.common.chat.tools import DeclaredTools, tools_of
 from worker.api.common.generation import Generation
 from worker.api.common.prompts import infill_prompt, text_prompt
 from worker.api.common.sampling import sampling_of
 from worker.api.common.thinking import thinking_of
-from worker.api.ollama.history import messages_of
 from worker.api.ollama.schemas import (
     GenerateRequest,
     OllamaChatRequest,
     OllamaOptions,
     OllamaRequest,
 )
-from worker.chat.message import Message
+from worker.chat.message import Call, Message
 from worker.engine.request import GenerationParams
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
+
+_MESSAGES = "messages"
+
+
+def messages_of(body: OllamaChatRequest) -> tuple[Message, ...]:
+    """Raises RequestError that names the place.
+
+    Calls without an id get one, and results are given to the calls before them: by id, by the
+    tool's name, or in their order.
+    """
+    found: list[Message] = []
+    open_calls: list[Call] = []
+    count = 0
+    given = body.messages or []
+    if given and (system := text_of(body.system)):
+        found.append(Message(role="system", content=system))
+    told = [(place, each, role_of(each.role, each)) for place, each in enumerate(given) if each]
+    first = newest([role for _, _, role in told])
+    for number, (place, message, role) in enumerate(told):
+        where = f"{_MESSAGES}[{place}]"
+        if number >= first and role == "user":
+            check_pictures(pictures_of(message.images), f"{where}.images", _MESSAGES)
+            check_pictures(message.content, f"{where}.content", _MESSAGES)
+        said = message_of(message, role)
+        if said.role == "tool":
+            found.append(_placed(said, open_calls))
+            continue
+        open_calls = []
+        for call in said.calls:
+            # Nine letters and digits: some templates take no other id.
+            known = call.id or f"call{count:05}"
+            open_calls.append(msgspec.structs.replace(call, id=known))
+            count += 1
+        found.append(msgspec.structs.replace(said, calls=tuple(open_calls)))
+    return tuple(found)
+
+
+def _placed(result: Message, open_calls: list[Call]) -> Message:
+    """Takes the call that it answers out of the open ones."""
+
+    def is_meant(call: Call) -> bool:
+        if result.call_id:
+            return call.id == result.call_id
+        return not result.name or call.name == result.name
+
+    call = next(filter(is_meant, open_calls), None)
+    if call is None:
+        return result
+    open_calls.remove(call)
+    return msgspec.structs.replace(result, call_id=call.id, name=result.name or call.name)
+
 
 PARAM = "prompt"
 
 
 def chat_of(body: OllamaChatRequest, loaded: Loaded) -> ChatInput:
     """Raises RequestError that names the field; blocks: a schema is compiled."""
-    return _talk(body, messages_of(body), "messages", loaded, body.tools)
+    return _talk(body, messages_of(body), _MESSAGES, loaded, body.tools)
 
 
 def question_of(body: GenerateRequest, loaded: Loaded) -> ChatInput:
@@ -37,12 +88,12 @@ def question_of(body: GenerateRequest, loaded: Loaded) -> ChatInput:
     check_pictures(pictures_of(body.images), "images", "images")
     asked = PastMessage(content=body.prompt or "", images=body.images)
     messages = [message_of(asked, "user")]
-    if system := said_in(body.system):
+    if system := text_of(body.system):
         messages.insert(0, Message(role="system", content=system))
     return _talk(body, tuple(messages), PARAM, loaded)
 
 
-def text_of(body: GenerateRequest, loaded: Loaded) -> Generation:
+def continuation_of(body: GenerateRequest, loaded: Loaded) -> Generation:
     """A prompt to continue as it is. Raises and blocks as above."""
     text = body.prompt or ""
     if body.images:

@@ -14,7 +14,7 @@ from worker.api.common.generation import Generation
 from worker.api.common.logprobs import TokenScore, token_score
 from worker.api.common.shapes import OllamaErrorReply, ollama_reply
 from worker.api.common.usage import Tally
-from worker.api.ollama.replies import (
+from worker.api.ollama.schemas import (
     AnswerLine,
     ChatLine,
     GenerateLine,
@@ -43,7 +43,6 @@ class LinePiece(msgspec.Struct):
 
     @property
     def tells(self) -> bool:
-        """Whether there is anything in it."""
         return bool(self.content or self.thought or self.calls or self.scores)
 
 
@@ -75,7 +74,6 @@ class OllamaExchange(DeltaExchange):
         return [self._frame(piece, done=False)] if piece.tells else []
 
     def told_last(self) -> list[bytes]:
-        """The line that says that all is done."""
         return [self._frame(LinePiece(), **self._end())]
 
     async def body(self) -> AnswerLine:
@@ -88,7 +86,6 @@ class OllamaExchange(DeltaExchange):
         return self.line(piece, **self._end(), **self._head(piece))
 
     def shaped(self, status: int, reply: ErrorReply) -> OllamaErrorReply:
-        """In Ollama's shape."""
         return ollama_reply(status, reply)
 
     def failure(self, error: Exception) -> bytes:

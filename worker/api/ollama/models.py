@@ -93,7 +93,6 @@ def tagged_of(loaded: Loaded, **running: Any) -> TaggedModel:
 
 
 def shown_of(loaded: Loaded) -> ShownModel:
-    """Read from the file's config."""
     config, tokenizer = loaded.config, loaded.config.tokenizer
     template = (tokenizer.chat_template if tokenizer else None) or ""
     return ShownModel(

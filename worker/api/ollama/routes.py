@@ -1,4 +1,4 @@
-"""POST /api/chat and /api/generate."""
+"""POST /api/chat and /api/generate, and the whole of Ollama's API."""
 
 from __future__ import annotations
 
@@ -9,15 +9,61 @@ from litestar.types import ASGIApp
 
 from worker.api.common.body import HttpRequest
 from worker.api.common.chat.asking import ask
+from worker.api.common.described import (
+    BODY,
+    CHAT,
+    GENERATION,
+    JSON,
+    LINES,
+    NO_VECTORS,
+    PROMPT,
+    QUEUE,
+    TOKENIZED,
+    Api,
+    Described,
+)
 from worker.api.common.errors import json_response
 from worker.api.common.generation import Generation, run
 from worker.api.common.preparing import Preparing
-from worker.api.ollama.chat_input import chat_of, check_asked, check_generate, question_of, text_of
+from worker.api.common.shapes import OllamaErrorReply
+from worker.api.ollama.chat_input import (
+    chat_of,
+    check_asked,
+    check_generate,
+    continuation_of,
+    question_of,
+)
+from worker.api.ollama.embedding import (
+    OllamaEmbeddingsReply,
+    OllamaEmbeddingsRequest,
+    OllamaEmbedReply,
+    OllamaEmbedRequest,
+    ollama_embed,
+    ollama_embeddings,
+)
 from worker.api.ollama.exchange import GenerateExchange, OllamaChatExchange
-from worker.api.ollama.replies import AnswerLine, ChatLine, GenerateLine, OllamaAnswer, now
-from worker.api.ollama.schemas import GenerateRequest, OllamaChatRequest
+from worker.api.ollama.models import (
+    OllamaVersion,
+    ShownModel,
+    TaggedModels,
+    delete_model,
+    ollama_version,
+    ps,
+    show,
+    store_models,
+    tags,
+)
+from worker.api.ollama.schemas import (
+    AnswerLine,
+    ChatLine,
+    GenerateLine,
+    GenerateRequest,
+    OllamaAnswer,
+    OllamaChatRequest,
+    now,
+)
 from worker.chat.format import ChatFormat
-from worker.errors import RequestError
+from worker.errors import NotSupportedError, RequestError
 from worker.lifecycle.loaded import Loaded
 
 # Who asks nothing wants the model to be loaded, and here it is.
@@ -61,7 +107,7 @@ def _conversation(body: OllamaChatRequest, chat: ChatFormat, loaded: Loaded) -> 
 def _prompted(body: GenerateRequest, chat: ChatFormat | None, loaded: Loaded) -> Generation:
     """By the model's template, or the text alone where there is none or it is not wanted."""
     if chat is None:
-        return text_of(body, loaded)
+        return continuation_of(body, loaded)
     return ask(question_of(body, loaded), chat, loaded)
 
 
@@ -79,3 +125,63 @@ async def _chat_format(
 def _reply(line: AnswerLine) -> ASGIApp:
     # Litestar takes a Response where a handler may return an application.
     return cast("ASGIApp", json_response(line))
+
+
+_SUM: dict[str, Any] = {"messages": [{"role": "user", "content": "What is 3 plus 4?"}]}
+_SHORT: dict[str, Any] = {"options": {"temperature": 0, "num_predict": 12}}
+_LINES = "A line of JSON for each part; with `stream` false one reply with all of it."
+_NO_STORE = NotSupportedError("There is no store of models here.")
+
+API = Api(
+    name="Ollama",
+    text='Ollama\'s API, for clients that know no other. An error is `{"error": "..."}`.',
+    routes=(
+        Described(
+            handler=ollama_chat,
+            takes=OllamaChatRequest,
+            gives={JSON: ChatLine, LINES: (ChatLine, OllamaErrorReply)},
+            refuses=(*BODY, *PROMPT, *CHAT, *GENERATION),
+            notes=_LINES,
+            examples={
+                "question": {**_SUM, **_SHORT},
+                "at once": {**_SUM, **_SHORT, "stream": False},
+                "nothing": {},
+            },
+        ),
+        Described(
+            handler=generate,
+            takes=GenerateRequest,
+            gives={JSON: GenerateLine, LINES: (GenerateLine, OllamaErrorReply)},
+            refuses=(*BODY, *PROMPT, *GENERATION),
+            notes=_LINES,
+            examples={
+                "question": {"prompt": "What is 3 plus 4?", **_SHORT},
+                "text": {"prompt": "Once upon a time", "raw": True, "stream": False, **_SHORT},
+                "nothing": {},
+            },
+        ),
+        Described(handler=tags, gives={JSON: TaggedModels}),
+        Described(handler=ps, gives={JSON: TaggedModels}),
+        Described(handler=show, gives={JSON: ShownModel}, notes="The body is not looked at."),
+        Described(handler=ollama_version, gives={JSON: OllamaVersion}),
+        Described(handler=store_models, gives={}, refuses=(_NO_STORE,)),
+        Described(handler=delete_model, gives={}, refuses=(_NO_STORE,)),
+        Described(
+            handler=ollama_embed,
+            takes=OllamaEmbedRequest,
+            gives={JSON: OllamaEmbedReply},
+            refuses=(*BODY, *PROMPT, *QUEUE, *NO_VECTORS),
+            examples={
+                "two texts": {"input": ["Once it rains.", "The sky is clear."], "truncate": False},
+                "nothing": {},
+            },
+        ),
+        Described(
+            handler=ollama_embeddings,
+            takes=OllamaEmbeddingsRequest,
+            gives={JSON: OllamaEmbeddingsReply},
+            refuses=(*BODY, *TOKENIZED, *QUEUE, *NO_VECTORS),
+            examples={"text": {"prompt": "Once it rains."}, "nothing": {}},
+        ),
+    ),
+)

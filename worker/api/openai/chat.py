@@ -1,38 +1,150 @@
-"""POST /v1/chat/completions and /apply-template: a conversation by the file's own template."""
+"""/v1/chat/completions and /apply-template: a conversation by the file's own template."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from litestar import Response, post
 from litestar.types import ASGIApp
+from msgspec import UNSET, UnsetType
 
 from worker.api.common.body import HttpRequest
 from worker.api.common.chat.answer_state import AnswerState
-from worker.api.common.chat.asking import ask
+from worker.api.common.chat.asking import answer_to
 from worker.api.common.errors import json_response
 from worker.api.common.generation import Generation, run
-from worker.api.common.logprobs import SpelledIds
+from worker.api.common.logprobs import SpelledIds, TokenScore, token_score
 from worker.api.common.preparing import Preparing
 from worker.api.common.usage import InputTokens
-from worker.api.openai.chat_answer import ChatAnswer
 from worker.api.openai.chat_input import chat_input_of
-from worker.api.openai.chat_schemas import ChatChoice, ChatCompletion, ChatRequest, TemplateReply
-from worker.api.openai.exchange import OpenAIExchange
+from worker.api.openai.exchange import Answer, OpenAIExchange, tells
+from worker.api.openai.schemas import (
+    ChatChoice,
+    ChatCompletion,
+    ChatDelta,
+    ChatLogprobs,
+    ChatRequest,
+    FunctionDelta,
+    TemplateReply,
+    ToolCallDelta,
+)
 from worker.chat.format import ChatFormat
+from worker.chat.reader import Arguments, CallBegun, CallEnded, Content, Thought
+from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.lifecycle.loaded import Loaded
-from worker.lifecycle.worker import Worker
-from worker.settings import Settings
+
+ROLE = "assistant"
+_TYPE = "function"
+
+
+class ChatAnswer(Answer[ChatChoice]):
+    """The assistant's turn in one conversation; its role comes with its first token."""
+
+    def __init__(
+        self,
+        index: int,
+        said: AnswerState,
+        pieces: Sequence[bytes] | Mapping[int, bytes],
+        *,
+        scores: bool = False,
+        field: str = "reasoning_content",
+    ) -> None:
+        """
+        index   in the events of a stream
+        pieces  token id -> bytes
+        scores  whether logprobs are told
+        field   of the thoughts: reasoning_content or reasoning
+        """
+        self._index = index
+        self._said = said
+        self._pieces = pieces
+        self._wants_scores = scores
+        self._field = field
+        self._has_role = False
+        self._scores: list[TokenScore] = []
+
+    @property
+    def num_thought_tokens(self) -> int:
+        return self._said.num_thought_tokens
+
+    def take(self, delta: Delta) -> list[ChatChoice]:
+        """One event for each token at least."""
+        if not tells(delta):
+            return []
+        logprobs: ChatLogprobs | None = None
+        if self._wants_scores:
+            logprobs = ChatLogprobs([token_score(score, self._pieces) for score in delta.logprobs])
+            self._scores += logprobs.content
+        choices = [
+            ChatChoice(index=self._index, delta=self._told(event))
+            for event in self._said.take(delta)
+            if not isinstance(event, CallEnded)
+        ]
+        if not choices:
+            # Clients would take an empty text for the begin of the content.
+            choices = [self.silent()]
+        choices[0].logprobs = logprobs
+        if not self._has_role:
+            self._add_role(choices[0])
+        choices[-1].finish_reason = self._said.finish_reason
+        return choices
+
+    def silent(self) -> ChatChoice:
+        return ChatChoice(index=self._index, delta=ChatDelta())
+
+    def whole(self, index: int) -> ChatChoice:
+        said = self._said
+        calls = [
+            ToolCallDelta(FunctionDelta(call.name, call.arguments), id=call.id, type=_TYPE)
+            for call in said.calls
+        ]
+        spoken = self._thought(said.thought) if said.thought else ChatDelta()
+        spoken.role = ROLE
+        spoken.content = said.content or (None if calls else "")
+        spoken.tool_calls = calls or UNSET
+        return ChatChoice(
+            index=index,
+            message=spoken,
+            logprobs=ChatLogprobs(self._scores) if self._wants_scores else None,
+            finish_reason=said.finish_reason,
+        )
+
+    def _add_role(self, choice: ChatChoice) -> None:
+        self._has_role = True
+        spoken = choice.delta
+        assert not isinstance(spoken, UnsetType)
+        spoken.role = ROLE
+        if spoken.content is UNSET:
+            spoken.content = None
+
+    def _told(self, event: Content | Thought | CallBegun | Arguments) -> ChatDelta:
+        match event:
+            case Content(text):
+                return ChatDelta(content=text)
+            case Thought(text):
+                return self._thought(text)
+            case CallBegun(index, name, function):
+                call = ToolCallDelta(FunctionDelta(function), index=index, id=name, type=_TYPE)
+            case Arguments(index, text):
+                call = ToolCallDelta(FunctionDelta(arguments=text), index=index)
+        return ChatDelta(tool_calls=[call])
+
+    def _thought(self, text: str) -> ChatDelta:
+        if self._field == "reasoning":
+            return ChatDelta(reasoning=text)
+        return ChatDelta(reasoning_content=text)
 
 
 class ChatExchange(OpenAIExchange[ChatChoice]):
     """Answers to one conversation."""
 
+    prefix = "chatcmpl-"
+
     def __init__(
-        self, generation: Generation, stream: Stream, body: ChatRequest, field: str, loaded: Loaded
+        self, generation: Generation, stream: Stream, body: ChatRequest, loaded: Loaded
     ) -> None:
-        """field: of the thoughts: reasoning_content or reasoning"""
         pieces = SpelledIds() if body.return_tokens_as_token_ids else loaded.backend.pieces
         answers = [
             ChatAnswer(
@@ -40,20 +152,11 @@ class ChatExchange(OpenAIExchange[ChatChoice]):
                 AnswerState(generation.reader()),
                 pieces,
                 scores=generation.params.logprobs is not None,
-                field=field,
+                field=loaded.settings.reasoning_field,
             )
             for index in range(len(stream.ids))
         ]
-        super().__init__(
-            generation,
-            stream,
-            answers,
-            prefix="chatcmpl-",
-            streaming=bool(body.stream),
-            options=body.stream_options,
-            returns_ids=bool(body.return_token_ids),
-            times_all=bool(body.timings_per_token),
-        )
+        super().__init__(generation, stream, body, answers)
         if body.return_token_ids:
             self._notes["prompt_token_ids"] = generation.prompts[0].tokens
         if body.verbose or (body.verbose is None and loaded.settings.verbose):
@@ -66,30 +169,22 @@ class ChatExchange(OpenAIExchange[ChatChoice]):
         return ChatCompletion(object="chat.completion", choices=choices, **self.head, **more)
 
 
-def _asked(
-    body: ChatRequest, chat: ChatFormat, settings: Settings, loaded: Loaded,
-    *, must_fit: bool = True,
-) -> Generation:  # fmt: skip
-    return ask(chat_input_of(body, settings, loaded), chat, loaded, must_fit=must_fit)
-
-
 @post("/v1/chat/completions", status_code=200, summary="Answer in a conversation (OpenAI)")
 async def chat_completions(
-    request: HttpRequest, worker: Worker, loaded: Loaded, chat: ChatFormat, preparing: Preparing
+    request: HttpRequest, loaded: Loaded, chat: ChatFormat, preparing: Preparing
 ) -> ASGIApp:
     """The whole answer at once, or its events."""
     body = await preparing.body(request, ChatRequest, loaded)
-    settings = worker.settings
-    made = await preparing.make(request, body, loaded, _asked, body, chat, settings, loaded)
-    return ChatExchange(made, run(made, loaded), body, settings.reasoning_field, loaded)
+    made = await preparing.make(request, body, loaded, answer_to, body, chat_input_of, chat, loaded)
+    return ChatExchange(made, run(made, loaded), body, loaded)
 
 
 @post("/apply-template", status_code=200, summary="Messages to the prompt's text")
 async def apply_template(
-    request: HttpRequest, worker: Worker, loaded: Loaded, chat: ChatFormat, preparing: Preparing
+    request: HttpRequest, loaded: Loaded, chat: ChatFormat, preparing: Preparing
 ) -> Response[bytes]:
     """What the model would read, also where its context does not hold it."""
-    generation = await preparing.look(request, ChatRequest, _asked, chat, worker.settings, loaded)
+    generation = await preparing.look(request, ChatRequest, answer_to, chat_input_of, chat, loaded)
     return json_response(TemplateReply(generation.prompts[0].text))
 
 
@@ -97,8 +192,8 @@ async def apply_template(
     "/v1/chat/completions/input_tokens", status_code=200, summary="Tokens of a prompt (OpenAI chat)"
 )
 async def chat_input_tokens(
-    request: HttpRequest, worker: Worker, loaded: Loaded, chat: ChatFormat, preparing: Preparing
+    request: HttpRequest, loaded: Loaded, chat: ChatFormat, preparing: Preparing
 ) -> Response[bytes]:
     """As the same body has them as a prompt, also where the context does not hold them."""
-    generation = await preparing.look(request, ChatRequest, _asked, chat, worker.settings, loaded)
+    generation = await preparing.look(request, ChatRequest, answer_to, chat_input_of, chat, loaded)
     return json_response(InputTokens(generation.num_prompt_tokens))

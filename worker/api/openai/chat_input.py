@@ -11,12 +11,11 @@ from worker.api.common.chat.past_message import message_of, role_of
 from worker.api.common.chat.tools import choice_of, tools_of
 from worker.api.common.sampling import sampling_of
 from worker.api.common.thinking import thinking_of
-from worker.api.openai.chat_schemas import ChatRequest
+from worker.api.openai.schemas import ChatRequest
 from worker.chat.message import Message
 from worker.engine.request import GenerationParams
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
-from worker.settings import Settings
 
 PARAM = "messages"
 # Fields of the form that tools had before 2024 -> what to send instead.
@@ -26,8 +25,9 @@ _OLD = {
 }
 
 
-def chat_input_of(body: ChatRequest, settings: Settings, loaded: Loaded) -> ChatInput:
+def chat_input_of(body: ChatRequest, loaded: Loaded) -> ChatInput:
     """Raises RequestError that names the field; blocks: a grammar is checked."""
+    settings = loaded.settings
     if body.chat_template is not None:
         raise RequestError(
             "A chat template in a request is not accepted; the model file's own is used.",

@@ -16,8 +16,8 @@ from worker.api.common.logprobs import LogprobArrays, SpelledIds, joined, mean_l
 from worker.api.common.preparing import Preparing
 from worker.api.common.prompts import TextPrompt, infill_prompt, text_prompt, token_prompt
 from worker.api.common.sampling import sampling_of
-from worker.api.openai.completion_schemas import Choice, Completion, CompletionRequest, Logprobs
 from worker.api.openai.exchange import Answer, OpenAIExchange, tells
+from worker.api.openai.schemas import Choice, Completion, CompletionRequest, Logprobs
 from worker.engine.request import GenerationParams, check_length
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
@@ -110,7 +110,6 @@ class Continuation(Answer[Choice]):
         return Choice("", self._index)
 
     def whole(self, index: int) -> Choice:
-        """The text with all that was told of it."""
         choice = Choice("".join(self._texts), index, joined(self._logprobs), self._finish_reason)
         choice.prompt_token_ids = self._prompt_ids
         return choice
@@ -135,6 +134,8 @@ class Continuation(Answer[Choice]):
 class CompletionExchange(OpenAIExchange[Choice]):
     """Continuations of texts."""
 
+    prefix = "cmpl-"
+
     def __init__(
         self, generation: Generation, stream: Stream, body: CompletionRequest, loaded: Loaded
     ) -> None:
@@ -152,14 +153,7 @@ class CompletionExchange(OpenAIExchange[Choice]):
             return Continuation(index, prompt, arrays, echo, shows_ids=bool(body.return_token_ids))
 
         super().__init__(
-            generation,
-            stream,
-            [answer(index) for index in range(len(stream.ids))],
-            prefix="cmpl-",
-            streaming=bool(body.stream),
-            options=body.stream_options,
-            returns_ids=bool(body.return_token_ids),
-            times_all=bool(body.timings_per_token),
+            generation, stream, body, [answer(index) for index in range(len(stream.ids))]
         )
 
     def event(self, choices: list[Choice], **more: Any) -> Completion:

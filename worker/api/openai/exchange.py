@@ -6,7 +6,7 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
@@ -14,25 +14,12 @@ from worker import __version__
 from worker.api.common.exchange import DeltaExchange
 from worker.api.common.generation import Generation
 from worker.api.common.usage import Tally, Usage, progress_of, timings_of, usage_of
+from worker.api.openai.schemas import AnyChoice, ChatRequest, CompletionRequest
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.http import sse
 
-
-class AnyChoice(msgspec.Struct, kw_only=True):
-    """token_ids: of the sampled tokens, where asked for"""
-
-    token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
-
-
 ChoiceT = TypeVar("ChoiceT", bound=AnyChoice)
-
-
-class StreamOptions(msgspec.Struct, kw_only=True):
-    """How a stream reports usage."""
-
-    include_usage: bool | None = None
-    continuous_usage_stats: bool | None = None
 
 
 class Answer(ABC, Generic[ChoiceT]):
@@ -64,33 +51,27 @@ class Answer(ABC, Generic[ChoiceT]):
 class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
     """Frames what the answers make of the deltas, or folds them into one reply.
 
-    head   the fields with which every reply and every event begins
+    prefix  of the reply's id
+    head    the fields with which every reply and every event begins
     """
+
+    prefix: ClassVar[str]
 
     def __init__(
         self,
         generation: Generation,
         stream: Stream,
+        body: ChatRequest | CompletionRequest,
         answers: Sequence[Answer[ChoiceT]],
-        *,
-        prefix: str,
-        streaming: bool,
-        options: StreamOptions | None,
-        returns_ids: bool = False,
-        times_all: bool = False,
     ) -> None:
-        """
-        answers      one for each sequence
-        prefix       of the reply's id
-        returns_ids  choices have the ids of their tokens
-        times_all    all events have timings
-        """
-        super().__init__(stream, streaming=streaming)
+        """answers: one for each sequence"""
+        super().__init__(stream, streaming=bool(body.stream))
+        options = body.stream_options
         self._generation = generation
         self._answers = dict(zip(stream.ids, answers, strict=True))
         self._include_usage = bool(options and options.include_usage)
-        self._times_all = times_all
-        self._ids: dict[str, list[int]] = {name: [] for name in stream.ids if returns_ids}
+        self._times_all = bool(body.timings_per_token)
+        self._ids: dict[str, list[int]] = {name: [] for name in stream.ids if body.return_token_ids}
         self._usage_always = self._include_usage and bool(
             options and options.continuous_usage_stats
         )
@@ -99,7 +80,7 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
         self._notes = {name: told for name, told in notes.items() if told}
         self._untold = self._notes  # in no event yet
         self.head: dict[str, Any] = {
-            "id": prefix + stream.ids[0].rpartition("-")[0],
+            "id": self.prefix + stream.ids[0].rpartition("-")[0],
             "created": int(time.time()),
             "model": generation.model,
             "system_fingerprint": f"gguf-worker-{__version__}",

@@ -87,7 +87,6 @@ class ModelList(msgspec.Struct, kw_only=True):
 
 
 def model_entry(loaded: Loaded, adapter: Adapter | None = None) -> ModelEntry:
-    """Read from the file's config and the loaded model."""
     config, backend = loaded.config, loaded.backend
     name = loaded.model_id if adapter is None else adapter.name
     return ModelEntry(

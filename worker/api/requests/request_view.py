@@ -13,8 +13,7 @@ from worker.http.sse import in_one_line
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
-from worker.requests.journal import Journal
-from worker.requests.speeds import sums_of
+from worker.requests.journal import Journal, sums_of
 from worker.requests.views import (
     LiveCached,
     LiveCells,

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import unquote
 
 from litestar import Response, get, post
-from litestar.response import Stream
+from msgspec import Meta
 
 from worker.api.common.body import HttpRequest
-from worker.api.common.errors import json_response
+from worker.api.common.described import EVENTS, JSON, Api, Described
+from worker.api.common.errors import event_stream, json_response
 from worker.api.common.origins import check_origin
 from worker.api.requests.request_view import MAX_INTERVAL_S, MIN_INTERVAL_S, RequestView
-from worker.errors import RequestError
+from worker.errors import ForbiddenError, NotFoundError, RequestError
 from worker.http import paths
 from worker.lifecycle.worker import Worker
 from worker.requests.journal import Journal
-from worker.requests.views import RequestCancelled
+from worker.requests.views import LiveReply, RequestCancelled
 
 _INTERVAL_S = 0.5
 
 
-# No slot and no engine behind the stream: that it just ends when its reader leaves is fine.
 @get(paths.REQUESTS, summary="What the worker does")
 async def live_requests(
     request: HttpRequest, lookout: RequestView, stream: str = "", interval: str | None = None
@@ -31,11 +31,7 @@ async def live_requests(
     accepted = request.headers.get("accept", "")
     if stream.lower() in ("1", "true") or (not stream and "text/event-stream" in accepted):
         lookout.latest(MIN_INTERVAL_S)  # what it raises comes before the stream begins
-        return Stream(
-            lookout.events(seconds),
-            media_type="text/event-stream",  # Litestar adds the charset
-            headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
-        )
+        return event_stream(lookout.events(seconds))
     return Response(lookout.latest(0), media_type="application/json")
 
 
@@ -46,8 +42,8 @@ async def cancel_request(
     """Whatever it does: waiting, reading or writing."""
     origin = request.headers.get("origin", "")
     is_own = origin.partition("://")[2] == request.headers.get("host")
-    if not worker.settings.api_keys and not is_own:
-        check_origin(request)
+    if not is_own:
+        check_origin(request, worker)
     name = unquote(request_id)  # the gate leaves it as it was sent: an id may hold a slash
     return json_response(RequestCancelled(name, True, journal.cancel(name)))
 
@@ -63,3 +59,45 @@ def _seconds_of(text: str | None) -> float:
             param="interval",
         )
     return seconds
+
+
+_SECONDS = f"from {MIN_INTERVAL_S:g} to {MAX_INTERVAL_S:g}"
+
+API = Api(
+    name="Requests",
+    text="What the worker does now and did last, and how to end it.",
+    routes=(
+        Described(
+            handler=live_requests,
+            gives={JSON: LiveReply, EVENTS: LiveReply},
+            queries={
+                "stream": "`1` or `true`: events; another text: all at once. Not given: "
+                "what `Accept` asks for.",
+                "interval": Annotated[
+                    float,
+                    Meta(
+                        ge=MIN_INTERVAL_S,
+                        le=MAX_INTERVAL_S,
+                        description="Seconds from one event to the next.",
+                        extra_json_schema={"default": 0.5},
+                    ),
+                ],
+            },
+            refuses=(RequestError(f"`interval` is no number {_SECONDS}."),),
+            done=False,
+            notes="Events end when the worker is about to leave.",
+        ),
+        Described(
+            handler=cancel_request,
+            gives={JSON: RequestCancelled},
+            params={"request_id": "Its `x-request-id`, percent-encoded."},
+            refuses=(
+                NotFoundError("No request of this id runs or waits.", code="request_not_found"),
+                ForbiddenError(
+                    "Without a key only pages of this machine and of the worker may ask."
+                ),
+            ),
+            notes="Its client gets an error: status 499, or in a stream the last event.",
+        ),
+    ),
+)

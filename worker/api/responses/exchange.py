@@ -19,31 +19,27 @@ from worker.api.common.generation import Generation
 from worker.api.common.logprobs import token_score
 from worker.api.common.thinking import ReasoningOptions
 from worker.api.common.usage import Tally, progress_of, timings_of
-from worker.api.responses.chat_input import SEALED
-from worker.api.responses.events import (
+from worker.api.responses.chat_input import SEALED, DeclaredFunctions, InputItem
+from worker.api.responses.items import (
+    Breakdown,
     ErrorEvent,
+    FunctionTool,
+    Incompleteness,
+    InputDetails,
+    NamespaceTool,
+    ReasoningDetails,
     ResponseCompleted,
     ResponseCreated,
     ResponseEvent,
     ResponseFailed,
     ResponseIncomplete,
     ResponseInProgress,
-)
-from worker.api.responses.history import InputItem
-from worker.api.responses.items import (
-    Breakdown,
-    FunctionTool,
-    Incompleteness,
-    InputDetails,
-    NamespaceTool,
-    ReasoningDetails,
     ResponseReply,
     ResponseUsage,
 )
 from worker.api.responses.output import Output
 from worker.api.responses.schemas import ResponseRequest, ResponseTool, TextOptions
 from worker.api.responses.store import ResponseStore
-from worker.api.responses.tools import DeclaredFunctions
 from worker.engine.sampling import SamplingParams
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream

@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import msgspec
 from litestar import Response, delete, get, post
 from litestar.types import ASGIApp
 
 from worker.api.common.body import HttpRequest, read_json
-from worker.api.common.chat.asking import ask
+from worker.api.common.chat.asking import answer_to
+from worker.api.common.described import (
+    BODY,
+    CHAT,
+    EVENTS,
+    FORMED,
+    GENERATION,
+    JSON,
+    PROMPT,
+    TOKENIZED,
+    Api,
+    Described,
+)
 from worker.api.common.errors import json_response
-from worker.api.common.generation import Generation, run
+from worker.api.common.generation import run
 from worker.api.common.preparing import Preparing
 from worker.api.common.usage import InputTokens
-from worker.api.responses.chat_input import chat_input_of
+from worker.api.responses import items as events
+from worker.api.responses.chat_input import InputItem, chat_input_of
 from worker.api.responses.exchange import ResponseExchange
-from worker.api.responses.history import InputItem
+from worker.api.responses.items import ResponseReply
 from worker.api.responses.schemas import ResponseRequest
-from worker.api.responses.store import ResponseStore
+from worker.api.responses.store import UNKNOWN, ResponseStore
 from worker.chat.format import ChatFormat
-from worker.errors import NotSupportedError, RequestError
+from worker.errors import NotFoundError, NotSupportedError, RequestError
 from worker.lifecycle.loaded import Loaded
-from worker.lifecycle.worker import Worker
-from worker.settings import Settings
 
 _PAGE = 100
 
@@ -46,17 +58,9 @@ class ResponseDeleted(msgspec.Struct):
     deleted: bool = True
 
 
-def _asked(
-    body: ResponseRequest, chat: ChatFormat, settings: Settings, loaded: Loaded,
-    *, must_fit: bool = True,
-) -> Generation:  # fmt: skip
-    return ask(chat_input_of(body, settings, loaded), chat, loaded, must_fit=must_fit)
-
-
 @post("/v1/responses", status_code=200, summary="Answer in items (OpenAI Responses)")
 async def responses(
     request: HttpRequest,
-    worker: Worker,
     loaded: Loaded,
     chat: ChatFormat,
     preparing: Preparing,
@@ -64,16 +68,16 @@ async def responses(
 ) -> ASGIApp:
     """The whole response at once, or its events."""
     body = await preparing.body(request, ResponseRequest, loaded)
-    settings = worker.settings
     whole, own = stored.whole(body)
-    made = await preparing.make(request, whole, loaded, _asked, whole, chat, settings, loaded)
+    made = await preparing.make(
+        request, whole, loaded, answer_to, whole, chat_input_of, chat, loaded
+    )
     return ResponseExchange(made, run(made, loaded), body, loaded, stored, own)
 
 
 @post("/v1/responses/input_tokens", status_code=200, summary="Tokens of a prompt (Responses)")
 async def input_tokens(
     request: HttpRequest,
-    worker: Worker,
     loaded: Loaded,
     chat: ChatFormat,
     preparing: Preparing,
@@ -82,7 +86,7 @@ async def input_tokens(
     """As the same body has them as a prompt, also where the context does not hold them."""
     body, _ = stored.whole(await read_json(request, ResponseRequest))
     generation = await preparing.aside(
-        request, body, partial(_asked, must_fit=False), body, chat, worker.settings, loaded
+        request, body, partial(answer_to, must_fit=False), body, chat_input_of, chat, loaded
     )
     return json_response(InputTokens(generation.num_prompt_tokens))
 
@@ -133,3 +137,86 @@ async def conversations() -> Response[bytes]:
     raise NotSupportedError(
         "This worker stores no conversations.", hint="Send previous_response_id to /v1/responses."
     )
+
+
+_SUM: dict[str, Any] = {"input": "What is 3 plus 4?", "temperature": 0, "max_output_tokens": 20}
+_ID = {"response_id": "Of a stored response."}
+_NOT_STORED = NotFoundError("It is not stored, or not any more.")
+_UNKNOWN = NotFoundError("What is referred to is not stored, or not any more.", code=UNKNOWN)
+_EVENTS = (
+    events.ResponseCreated, events.ResponseInProgress, events.ItemAdded, events.PartAdded,
+    events.OutputTextDelta, events.OutputTextDone, events.ReasoningTextDelta,
+    events.ReasoningTextDone, events.SummaryPartAdded, events.SummaryTextDelta,
+    events.SummaryTextDone, events.SummaryPartDone, events.ArgumentsDelta, events.ArgumentsDone,
+    events.PartDone, events.ItemDone, events.ResponseCompleted, events.ResponseIncomplete,
+    events.ErrorEvent, events.ResponseFailed,
+)  # fmt: skip
+
+API = Api(
+    name="Responses",
+    text="OpenAI's Responses API. A request holds its conversation, or goes on from a stored one.",
+    routes=(
+        Described(
+            handler=responses,
+            takes=ResponseRequest,
+            needs=("input",),
+            gives={JSON: ResponseReply, EVENTS: _EVENTS},
+            refuses=(*BODY, *PROMPT, *CHAT, *GENERATION, _UNKNOWN),
+            named=True,
+            notes="With `stream` events come as they are made.",
+            examples={
+                "question": _SUM,
+                "stream": {**_SUM, "stream": True},
+                "items": {
+                    "instructions": "You answer in one sentence.",
+                    "input": [
+                        {"role": "user", "content": "What is 3 plus 4?"},
+                        {"role": "assistant", "content": "3 plus 4 is 7."},
+                        {"role": "user", "content": [{"type": "input_text", "text": "And 5?"}]},
+                    ],
+                    "max_output_tokens": 20,
+                },
+            },
+        ),
+        Described(
+            handler=input_tokens,
+            takes=ResponseRequest,
+            needs=("input",),
+            gives={JSON: InputTokens},
+            refuses=(*BODY, *TOKENIZED, *CHAT, *FORMED, _UNKNOWN),
+            examples={"question": {"input": "What is 3 plus 4?"}},
+        ),
+        Described(
+            handler=stored_response,
+            gives={JSON: ResponseReply},
+            params=_ID,
+            queries={"stream": "`true` is refused."},
+            refuses=(_NOT_STORED, RequestError("Its events are asked for.")),
+        ),
+        Described(
+            handler=listed_input,
+            gives={JSON: ListedInput},
+            params=_ID,
+            queries={
+                "after": "The id of an item: those behind it.",
+                "limit": "Items at most, from 1 to 100.",
+                "order": "`asc`, or the last one first.",
+            },
+            refuses=(_NOT_STORED, RequestError("limit is out of its range.")),
+        ),
+        Described(
+            handler=delete_response,
+            gives={JSON: ResponseDeleted},
+            params=_ID,
+            refuses=(_NOT_STORED,),
+        ),
+        Described(
+            handler=cancel_response, gives={JSON: ResponseReply}, params=_ID, refuses=(_NOT_STORED,)
+        ),
+        Described(
+            handler=conversations,
+            gives={},
+            refuses=(NotSupportedError("Conversations are not stored."),),
+        ),
+    ),
+)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from worker.api.responses.history import PARAM, InputItem, input_items
+from worker.api.responses.chat_input import PARAM, InputItem, input_items
 from worker.api.responses.items import OutputItem, ResponseReply
 from worker.api.responses.schemas import ResponseRequest
 from worker.engine.stream import Stream

@@ -14,6 +14,7 @@ from litestar import Response, get, post
 
 from worker.api.common.body import HttpRequest, read_json
 from worker.api.common.bounds import characters, items
+from worker.api.common.described import BODY, JSON, TOKENIZED, Api, Described
 from worker.api.common.errors import json_response
 from worker.api.common.logprobs import token_text
 from worker.api.common.preparing import Preparing
@@ -198,3 +199,30 @@ def _piece(raw: bytes) -> str | list[int]:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
         return list(raw)
+
+
+API = Api(
+    name="Tokens",
+    text="Text to tokens and back, as llama-server and vLLM name it.",
+    routes=(
+        Described(
+            handler=tokenize_text,
+            takes=TokenizeRequest,
+            gives={JSON: TokenizeReply},
+            refuses=(*BODY, *TOKENIZED),
+            examples={
+                "with pieces": {"content": "Once upon a time", "with_pieces": True},
+                "as a prompt": {"prompt": "Once upon a time", "return_token_strs": True},
+            },
+        ),
+        Described(
+            handler=detokenize_tokens,
+            takes=DetokenizeRequest,
+            needs=("tokens",),
+            gives={JSON: DetokenizeReply},
+            refuses=BODY,
+            examples={"two tokens": {"tokens": [1, 400]}},
+        ),
+        Described(handler=tokenizer_info, gives={JSON: TokenizerInfo}),
+    ),
+)

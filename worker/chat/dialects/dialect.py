@@ -7,6 +7,7 @@ from worker.chat.dialects import (
     gemma,
     keyed,
     mistral,
+    muse,
     named,
     nested,
     pythonic,
@@ -14,9 +15,8 @@ from worker.chat.dialects import (
     wrapped,
     xtml,
 )
-from worker.chat.dialects.headed import muse
-from worker.chat.dialects.headed.harmony import CHANNEL, MESSAGE, Harmony
-from worker.chat.dialects.headed.muse import Muse
+from worker.chat.dialects.harmony import CHANNEL, MESSAGE, Harmony
+from worker.chat.dialects.muse import Muse
 from worker.chat.dialects.sample import CallSample
 from worker.chat.reading.answer import Syntax
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from worker.chat.dialects.sample import CallSample
-from worker.chat.dialects.wrapped import CallFields, call_object
+from worker.chat.dialects.wrapped import CallFields, call_object, call_objects
 from worker.chat.message import Tool
 from worker.chat.reading.answer import CallGrammar, Syntax, SyntaxMarks
-from worker.chat.reading.call_object import call_objects
 from worker.chat.reading.calls import Calls, nine_alphanumerics
 from worker.chat.reading.json_text import call_in_json
 from worker.chat.reading.lark import Lark, repeated, row, spaced

@@ -7,8 +7,7 @@ from functools import partial
 from itertools import combinations
 from typing import Any, cast
 
-from worker.grammar.keywords import APPLIED, Schema
-from worker.grammar.rewriting.types import types_of
+from worker.grammar.keywords import APPLIED, Schema, types_of
 
 Target = Callable[[Any], Any]
 _MOST, _DEEPEST = 64, 8  # each is compared with each, and what their properties are

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from worker.grammar.keywords import APPLIED, HELD, NOT_HELD, SCHEMA_MAPS, Schema
-from worker.grammar.rewriting.dependent import split_dependencies, without_dependencies
-from worker.grammar.rewriting.names import without_names
-from worker.grammar.rewriting.types import (
+from worker.grammar.keywords import (
+    APPLIED,
+    HELD,
+    NOT_HELD,
+    SCHEMA_MAPS,
+    Schema,
     is_count,
     keep_types,
     prune,
@@ -20,7 +22,12 @@ from worker.grammar.rewriting.types import (
     types_of,
     without_type,
 )
-from worker.grammar.rewriting.unevaluated import without_unevaluated
+from worker.grammar.rewriting.properties import (
+    split_dependencies,
+    without_dependencies,
+    without_names,
+    without_unevaluated,
+)
 from worker.grammar.rewriting.unique import without_unique
 
 _MOST_OTHERS = 16  # of which each is required once

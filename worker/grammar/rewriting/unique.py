@@ -7,8 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any, cast
 
-from worker.grammar.keywords import HELD, NOT_HELD, Schema
-from worker.grammar.rewriting.types import is_count, types_of
+from worker.grammar.keywords import HELD, NOT_HELD, Schema, is_count, types_of
 
 _MOST = 400  # lists that are written out: five values in any order are 326
 _MOST_CHARS = 100_000  # of them

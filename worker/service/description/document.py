@@ -15,12 +15,15 @@ from typing import Any
 import msgspec
 
 from worker import __version__
-from worker.api.common.described import EVENTS, HTML, JSON, LINES, Api, Described
+from worker.api.common.described import BROKEN, EVENTS, HTML, JSON, LINES, Api, Described, before
 from worker.api.common.errors import reply_of
-from worker.api.common.refusals import BROKEN, before
 from worker.api.common.shapes import AnthropicErrorReply, OllamaErrorReply, shaped
 from worker.http import paths
 from worker.http.replies import ErrorReply
+from worker.lifecycle.loaded import Loaded
+from worker.lifecycle.worker import Worker
+from worker.service.description.page import HEADERS, page_of
+from worker.service.description.routes import Description
 from worker.service.description.schemas import JsonSchema, Schemas
 
 # The field of `error` that programs tell errors apart by.
@@ -56,12 +59,12 @@ class Responded:
         self.components: dict[str, Any] = {}
         self._schemas = schemas
 
-    def of(self, route: Described, path: str) -> dict[str, Any]:
+    def of(self, api: Api, route: Described, path: str) -> dict[str, Any]:
         """Status -> response, or where it is."""
         found: dict[str, Any] = {}
         if route.gives:
             found[str(route.handler.status_code)] = self._good(route, path)
-        for status, refused in sorted(_refused(route, path).items()):
+        for status, refused in sorted(_refused(api, route, path).items()):
             response = self._bad(refused)
             other = route.also.get(status)
             if other is not None:
@@ -123,12 +126,12 @@ class Responded:
         return f"#/components/responses/{name}"
 
 
-def _refused(route: Described, path: str) -> dict[int, _Refused]:
+def _refused(api: Api, route: Described, path: str) -> dict[int, _Refused]:
     """Status -> errors, as the code that answers them makes them."""
     found: dict[int, _Refused] = {}
     page = route.pages.get(path, ())
     errors: list[tuple[Exception, Any]] = [(error, reply_of) for error in before(path)]
-    errors += [(error, route.reply_of) for error in (*route.refuses, *page, BROKEN)]
+    errors += [(error, api.reply_of) for error in (*route.refuses, *page, BROKEN)]
     for error, reply in errors:
         status, body, headers = reply(error)
         told = shaped(path, status, body)
@@ -174,9 +177,9 @@ def document_of(
     for api in apis:
         for route in api.routes:
             for path in sorted(route.handler.paths):
-                operation = _operation(
-                    msgspec.structs.replace(route, **page), path, schemas, answers
-                )
+                shown = msgspec.structs.replace(route, **page)
+                operation = _operation(shown, path, schemas)
+                operation["responses"] = answers.of(api, shown, path)
                 operation["tags"] = [api.name]
                 if path in paths.HEALTH:
                     operation["security"] = []
@@ -209,7 +212,7 @@ def _given(routes: list[Described]) -> Iterator[Any]:
             yield from kind if isinstance(kind, tuple) else (kind,)
 
 
-def _operation(route: Described, path: str, schemas: Schemas, answers: Responded) -> dict[str, Any]:
+def _operation(route: Described, path: str, schemas: Schemas) -> dict[str, Any]:
     handler = route.handler
     name = handler.fn.__name__
     if len(handler.paths) > 1:
@@ -233,11 +236,13 @@ def _operation(route: Described, path: str, schemas: Schemas, answers: Responded
             "required": True,
             "content": {JSON: {"schema": _body(route, schemas), "examples": examples}},
         }
-    return {**made, "responses": answers.of(route, path)}
+    return made
 
 
 def _parted(kind: Any) -> dict[str, Any]:
     """A parameter's schema, and beside it what it means."""
+    if isinstance(kind, str):
+        return {"description": kind, "schema": {"type": "string"}}
     schema = msgspec.json.schema(kind)
     return {"description": schema.pop("description"), "schema": schema}
 
@@ -249,3 +254,10 @@ def _body(route: Described, schemas: Schemas) -> dict[str, Any]:
         return schema
     there = {name: {"not": {"type": "null"}} for name in route.needs}
     return {"allOf": [schema, {"required": list(route.needs), "properties": there}]}
+
+
+def description_of(apis: tuple[Api, ...], worker: Worker, loaded: Loaded) -> Description:
+    """Made anew; blocks."""
+    has_key, has_page = bool(worker.settings.api_keys), worker.settings.page
+    document = document_of(apis, model_id=loaded.model_id, has_key=has_key, has_page=has_page)
+    return Description(msgspec.json.encode(document), page_of(document), HEADERS)

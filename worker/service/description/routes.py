@@ -11,6 +11,7 @@ import msgspec
 from litestar import Response, get
 
 from worker.api.common.body import HttpRequest
+from worker.api.common.described import HTML, JSON, Described
 
 
 class Description(msgspec.Struct, frozen=True):
@@ -41,3 +42,9 @@ async def docs(request: HttpRequest, description: Description) -> Response[str]:
     host = request.headers.get("host") or ":".join(map(str, scope["server"] or ("localhost",)))
     page = description.page.replace(ADDRESS, escape(f"{scope['scheme']}://{host}"))
     return Response(page, media_type="text/html", headers=description.headers)
+
+
+ROUTES = (
+    Described(handler=openapi_json, gives={JSON: dict}),
+    Described(handler=docs, gives={HTML: str}),
+)

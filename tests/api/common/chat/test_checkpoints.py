@@ -13,7 +13,7 @@ from tests.support.models import architectures, ggufs
 from tests.support.sessions import load
 from worker.api.common.chat.asking import ask
 from worker.api.common.chat.chat_input import ChatInput
-from worker.api.common.chat.checkpoints import checkpoints_of, token_places
+from worker.api.common.chat.truncation import checkpoints_of, token_places
 from worker.api.common.prompts import rendered_prompt
 from worker.chat.conversation import Conversation
 from worker.chat.format import ChatFormat

@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from worker.api.common.chat.notes import note_of
-from worker.api.common.chat.outputs import output_of
-from worker.api.common.chat.past_message import PastMessage, message_of
+from worker.api.common.chat.past_message import PastMessage, message_of, output_of
 
 OWN: list[Any] = [
     {"type": ["string", "null"], "k": 1},

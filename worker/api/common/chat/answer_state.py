@@ -41,7 +41,6 @@ class AnswerState:
 
     @property
     def thought(self) -> str:
-        """What was thought so far."""
         return "".join(self._thoughts)
 
     def take(self, delta: Delta) -> list[ChatEvent]:

@@ -6,15 +6,15 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from itertools import takewhile
+from typing import TypeVar
 
 import msgspec
 
 from worker import log
 from worker.api.common.chat.chat_input import ChatInput
-from worker.api.common.chat.checkpoints import checkpoints_of
-from worker.api.common.chat.names import ToolNames, names_of
 from worker.api.common.chat.templates import WITH_DOCUMENTS, WITH_TOOLS
-from worker.api.common.chat.truncation import shortened
+from worker.api.common.chat.tools import ToolNames, names_of
+from worker.api.common.chat.truncation import checkpoints_of, shortened
 from worker.api.common.constraints import not_held
 from worker.api.common.generation import Generation
 from worker.api.common.prompts import check_hopeless, rendered_prompt
@@ -34,6 +34,17 @@ from worker.limits import COUNTED, MESSAGES
 _log = log.get("talk")
 _SYSTEM = ("system", "developer")
 _MESSAGES = "messages"  # how templates' errors call what they are given
+
+
+_Body = TypeVar("_Body", bound=msgspec.Struct)
+
+
+def answer_to(
+    body: _Body, read: Callable[[_Body, Loaded], ChatInput], chat: ChatFormat, loaded: Loaded,
+    *, must_fit: bool = True,
+) -> Generation:  # fmt: skip
+    """What an API's body asks for. read: makes a ChatInput of it. Raises and blocks as below."""
+    return ask(read(body, loaded), chat, loaded, must_fit=must_fit)
 
 
 def ask(talk: ChatInput, chat: ChatFormat, loaded: Loaded, *, must_fit: bool = True) -> Generation:

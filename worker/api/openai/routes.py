@@ -1,18 +1,33 @@
-"""OpenAI's completions, chats and models, for the description of the API."""
+"""OpenAI's routes, with what is said of each."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from worker.api.common.adapters import MODEL_ID, NO_MODEL
-from worker.api.common.described import EVENTS, JSON, Api, Described
-from worker.api.common.refusals import BODY, CHAT, FORMED, GENERATION, PROMPT, TOKENIZED
+from worker.api.common.described import (
+    BODY,
+    CHAT,
+    EVENTS,
+    FORMED,
+    GENERATION,
+    JSON,
+    PROMPT,
+    TOKENIZED,
+    Api,
+    Described,
+)
 from worker.api.common.usage import InputTokens
 from worker.api.openai.chat import apply_template, chat_completions, chat_input_tokens
-from worker.api.openai.chat_schemas import ChatCompletion, ChatRequest, TemplateReply
-from worker.api.openai.completion_schemas import Completion, CompletionRequest
 from worker.api.openai.completions import completions
 from worker.api.openai.models import ModelEntry, ModelList, model, models
+from worker.api.openai.schemas import (
+    ChatCompletion,
+    ChatRequest,
+    Completion,
+    CompletionRequest,
+    TemplateReply,
+)
 from worker.http.replies import ErrorReply
 
 _SUM: dict[str, Any] = {"messages": [{"role": "user", "content": "What is 3 plus 4?"}]}

@@ -78,7 +78,6 @@ class HarmonyReader(StepwiseReader):
         return self._thinks
 
     def is_thought(self, header: HarmonyHeader) -> bool:
-        """Whether the message is the model's own."""
         return header.channel == "analysis" and header.recipient in _NOBODY
 
     def read_call(self, header: HarmonyHeader) -> Steps[None]:

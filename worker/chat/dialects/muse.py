@@ -15,7 +15,7 @@ from typing import ClassVar
 import msgspec
 
 from worker.chat.dialects import tagged
-from worker.chat.dialects.headed.harmony import MESSAGE, START, HarmonyHeader, HarmonyReader
+from worker.chat.dialects.harmony import MESSAGE, START, HarmonyHeader, HarmonyReader
 from worker.chat.dialects.sample import NAME, CallSample
 from worker.chat.dialects.tagged import TaggedCalls
 from worker.chat.message import Tool
@@ -48,7 +48,6 @@ class MuseReader(HarmonyReader):
         self._syntax = calls
 
     def is_thought(self, header: HarmonyHeader) -> bool:
-        """Whether the message is the model's own."""
         return header.recipient == "self"
 
     def read_call(self, header: HarmonyHeader) -> Steps[None]:  # noqa: ARG002

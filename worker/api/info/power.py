@@ -1,4 +1,5 @@
-"""POST /sleep and /wake_up, GET /is_sleeping: the model's memory, in vLLM's shapes."""
+"""POST /sleep and /wake_up, the model's memory in vLLM's shapes; POST /shutdown: leave, as at
+SIGTERM."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from typing import Any
 import msgspec
 from litestar import Request, Response, get, post
 
+from worker.api.common.body import HttpRequest
 from worker.api.common.errors import json_response
 from worker.api.common.origins import check_local
 from worker.errors import RequestError, UnavailableError
@@ -22,8 +24,7 @@ class Sleeping(msgspec.Struct):
 
 
 def _sleeper(request: Request[Any, Any, Any], worker: Worker) -> Sleeper:
-    if not worker.settings.api_keys:
-        check_local(request)
+    check_local(request, worker)
     if worker.sleeper is None:
         raise UnavailableError("Loading model", code="loading")
     return worker.sleeper
@@ -52,3 +53,18 @@ async def wake_up(request: Request[Any, Any, Any], worker: Worker) -> Response[b
 async def is_sleeping(worker: Worker) -> Response[bytes]:
     """vLLM's routers ask before they send work."""
     return json_response(Sleeping(worker.is_sleeping))
+
+
+class ShutdownReply(msgspec.Struct):
+    """`drain_timeout`: seconds that running requests still have, at most."""
+
+    status: str
+    drain_timeout: float
+
+
+@post(paths.SHUTDOWN, status_code=202, summary="Drain and leave")
+async def shutdown(request: HttpRequest, worker: Worker) -> Response[bytes]:
+    """With the key; without one, from this machine only."""
+    check_local(request, worker)
+    worker.request_stop("request")
+    return json_response(ShutdownReply("stopping", worker.settings.drain_timeout), 202)

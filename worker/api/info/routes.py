@@ -1,23 +1,20 @@
-"""The worker itself, for the description of the API."""
+"""The routes about the worker itself, with what is said of each."""
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from msgspec import Meta
-
 from worker.api.common.adapters import MODEL_ID, NO_MODEL, AdapterScale
-from worker.api.common.described import EVENTS, JSON, TEXT, Api, Described
-from worker.api.common.refusals import BODY
+from worker.api.common.described import BODY, EVENTS, JSON, TEXT, Api, Described
 from worker.api.info.about import (
+    Health,
     Info,
     ModelReady,
     Version,
+    health,
     info,
+    metrics,
     model_ready,
     version,
 )
-from worker.api.info.health import Health, health
 from worker.api.info.lora import (
     AdapterEntry,
     NewAdapter,
@@ -28,11 +25,9 @@ from worker.api.info.lora import (
     scale_adapters,
     unload_adapter,
 )
-from worker.api.info.metrics import metrics
+from worker.api.info.power import ShutdownReply, Sleeping, is_sleeping, shutdown, sleep, wake_up
 from worker.api.info.progress import LoadProgress, NotLoaded, Ready, progress
 from worker.api.info.props import Props, SlotInfo, props, slots
-from worker.api.info.shutdown import ShutdownReply, shutdown
-from worker.api.info.sleep import Sleeping, is_sleeping, sleep, wake_up
 from worker.errors import ForbiddenError, NotFoundError, RequestError, UnavailableError
 from worker.http import paths
 
@@ -67,7 +62,7 @@ API = Api(
         Described(
             handler=sleep,
             gives={JSON: Sleeping},
-            queries={"mode": Annotated[str, Meta(description="wait: what runs ends first.")]},
+            queries={"mode": "wait: what runs ends first."},
             refuses=(RequestError("mode must be wait."), _NOT_LOCAL),
             notes="What comes meanwhile waits, and wakes it again.",
         ),
@@ -110,11 +105,7 @@ API = Api(
         Described(
             handler=slots,
             gives={JSON: list[SlotInfo]},
-            queries={
-                "fail_on_no_slot": Annotated[
-                    str, Meta(description="Anything: 503 where no slot is idle.")
-                ]
-            },
+            queries={"fail_on_no_slot": "Anything: 503 where no slot is idle."},
             refuses=(UnavailableError("No slot is idle.", code="no_slot"),),
         ),
     ),

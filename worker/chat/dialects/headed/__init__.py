@@ -1,1 +1,0 @@
-"""Dialects whose answers are messages, each with a header that says for whom it is."""
