@@ -28,7 +28,7 @@ from worker.cli.main import main
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
 RUN_S = 600.0  # for a whole run, on a busy machine
-QUICK = ("--quick", "--quants", "Q2_K", "--threads", "1", "--parallel", "2")
+QUICK = ("--quick", "--threads", "1", "--parallel")
 
 
 @contextmanager
@@ -65,10 +65,19 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def finished(cache: Path) -> tuple[BenchReport, dict[str, Any], Path, str]:
+def quick(cache: Path) -> tuple[str, ...]:
+    """Words for two levels of a small model, whose rows hold whole blocks."""
+    path = ggufs.write_llama(
+        cache / "m.gguf", encoding="F16", context=512, embedding=256, feed_forward=512
+    )
+    return (str(path), "--quants", "Q2_K", *QUICK, "2")
+
+
+@pytest.fixture(scope="module")
+def finished(cache: Path, quick: tuple[str, ...]) -> tuple[BenchReport, dict[str, Any], Path, str]:
     """A run that was interrupted, then killed, then let go on to its end: report, JSON from
     stdout, folder, stderr."""
-    with bench(cache, *QUICK) as process:
+    with bench(cache, *quick) as process:
         read_until(process, "F16: speed")  # loading is measured, and kept
         wait_until(lambda: bool(children(process.pid)))
         inside = children(process.pid)
@@ -76,7 +85,7 @@ def finished(cache: Path) -> tuple[BenchReport, dict[str, Any], Path, str]:
         assert process.wait(PATIENCE_S) == 130
         assert inside
         wait_until(lambda: all(map(is_gone, inside)))
-    with bench(cache, *QUICK) as process:
+    with bench(cache, *quick) as process:
         read_until(process, "F16: serve")
         wait_until(lambda: any(b"serve" in arguments(pid) for pid in children(process.pid)))
         inside = children(process.pid)
@@ -84,7 +93,7 @@ def finished(cache: Path) -> tuple[BenchReport, dict[str, Any], Path, str]:
         process.wait(PATIENCE_S)
         wait_until(lambda: all(map(is_gone, inside)))
     out = cache / "report"
-    with bench(cache, *QUICK, "--json", "--out", str(out)) as process:
+    with bench(cache, *quick, "--json", "--out", str(out)) as process:
         stdout, stderr = process.communicate(timeout=RUN_S)
         assert process.returncode == 0, stderr
     assert stdout.count("\n") == 1
@@ -149,11 +158,11 @@ def test_an_interrupted_run_goes_on(
 
 
 def test_a_complete_run_is_not_taken_for_the_next_one(
-    cache: Path, finished: tuple[BenchReport, dict[str, Any], Path, str]
+    cache: Path, quick: tuple[str, ...], finished: tuple[BenchReport, dict[str, Any], Path, str]
 ) -> None:
     """Timings are taken anew; quality, which does not change, and files are kept."""
     kept = cache / "gguf-worker" / "bench"
-    with bench(cache, *QUICK) as process:
+    with bench(cache, *quick) as process:
         read_until(process, "F16: load")
         process.send_signal(signal.SIGINT)
         process.wait(PATIENCE_S)
@@ -162,11 +171,11 @@ def test_a_complete_run_is_not_taken_for_the_next_one(
     assert finished[0].levels[1].file == str(next(kept.glob("quants/*/*")))
 
 
-def test_a_second_run_waits_for_the_first(cache: Path) -> None:
+def test_a_second_run_waits_for_the_first(cache: Path, quick: tuple[str, ...]) -> None:
     """They would disturb each other's timings."""
-    with bench(cache, *QUICK, "--fresh") as first:
+    with bench(cache, *quick, "--fresh") as first:
         read_until(first, "machine")
-        with bench(cache, *QUICK) as second:
+        with bench(cache, *quick) as second:
             _, stderr = second.communicate(timeout=PATIENCE_S)
             assert second.returncode == 2
             assert stderr.startswith("error: BUSY: ")
@@ -285,7 +294,7 @@ def test_a_reference_that_fails_gives_way_to_the_next_level(
     monkeypatch.setattr(
         "worker.bench.run.runner.ask", ask_without_probe_of(str(broken), timed_once)
     )
-    words = ("--quick", "--threads", "1", "--parallel", "1", "--no-quality", "--json")
+    words = (*QUICK, "1", "--no-quality", "--json")
     code, stdout, stderr = run(capsys, monkeypatch, tmp_path, *paths, *words)
     assert code == 0, stderr
     made = msgspec.json.decode(stdout, type=BenchReport)
@@ -333,7 +342,7 @@ def test_what_was_measured_outlives_a_reader_that_left(tmp_path: Path) -> None:
 
     A quantised file alone has speed and memory, but no quality, and is not recommended.
     """
-    words = (str(tiny(tmp_path, "Q8_0")), "--quick", "--threads", "1", "--parallel", "1")
+    words = (str(tiny(tmp_path, "Q8_0")), *QUICK, "1")
     with bench(tmp_path, *words) as process:
         assert process.stdout is not None
         process.stdout.close()
@@ -359,8 +368,8 @@ def test_damage_in_the_cache_is_made_good(
     timed_once: Ask,
 ) -> None:
     """A file whose weights were changed, one that is none, rows that end early."""
-    words = (str(tiny(tmp_path, "F16")), "--quants", "Q8_0,Q4_0", "--quick", "--threads", "1",
-             "--parallel", "1", "--json")  # fmt: skip
+    words = (str(tiny(tmp_path, "F16")), "--quants", "Q8_0,Q4_0", *QUICK, "1",
+             "--json")  # fmt: skip
     code, stdout, stderr = run(capsys, monkeypatch, tmp_path, *words)
     assert code == 0, stderr
     first = msgspec.json.decode(stdout, type=BenchReport)

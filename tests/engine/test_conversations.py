@@ -323,7 +323,7 @@ def states_apart(tokens: int | None) -> Generator[None]:
         yield
 
 
-@settings(max_examples=90, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     script=scripts,
     num_workers=st.sampled_from([1, 1, 2]),

@@ -6,12 +6,13 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from worker.engine.output import Detokenizer, LineLimit, StopMatcher, token_logprob
 
 
+@settings(deadline=None)
 @given(st.text(), st.data())
 def test_text_survives_any_cut(text: str, data: st.DataObject) -> None:
     """Valid UTF-8 comes out whole however its bytes are cut into tokens."""

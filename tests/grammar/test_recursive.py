@@ -5,8 +5,8 @@ That the texts are the same is shown in tests/llama/guides/test_recursive.py.
 
 from __future__ import annotations
 
+from worker.grammar.converted import lark_of
 from worker.grammar.gbnf import Grammar
-from worker.grammar.recursive import lark_of
 
 
 def test_a_rule_at_its_own_end() -> None:

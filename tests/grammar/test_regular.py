@@ -7,8 +7,8 @@ import re
 import pytest
 
 from worker.errors import RequestError
+from worker.grammar.converted import regex_of
 from worker.grammar.gbnf import Grammar, characters
-from worker.grammar.regular import regex_of
 
 REGULAR = {
     'root ::= "a" [b-d]+ | "x"': (["ab", "abcd", "x"], ["a", "xa", "", "ae"]),

@@ -7,27 +7,30 @@ STEP_SECONDS        start the worker of tests/support/programs/slow.py
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+import runpy
 import threading
 
 
 def spawn() -> None:
     """Start the worker; this process holds the other end of its standard input."""
     module = "tests.support.programs.slow" if "STEP_SECONDS" in os.environ else "worker"
-    process = subprocess.Popen(
-        [sys.executable, "-m", module, *sys.argv[1:]],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-    )
-    running.append(process)
+    stdin, held = os.pipe()
+    if pid := os.fork():
+        os.close(stdin)
+        running.append(pid)
+        return
+    os.close(held)
+    os.dup2(stdin, 0)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    os._exit(0)
 
 
-running: list[subprocess.Popen[bytes]] = []
+running: list[int] = []
 if os.environ.get("SPAWN_FROM") == "thread":
     thread = threading.Thread(target=spawn)
     thread.start()
     thread.join()
 else:
     spawn()
-running[0].wait()
+os.waitpid(running[0], 0)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from urllib.parse import quote
 
@@ -14,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support import http
-from tests.support.programs.processes import serving
+from tests.support.programs.processes import ended, serving
 
 # Folder and file below it.
 NAMES = {
@@ -59,13 +57,11 @@ def test_a_file_of_any_name_is_shown(name: str, tiny: Path, tmp_path: Path) -> N
     """Commands that print JSON print one line of it, in UTF-8; prose has the name in one line."""
     path = copied(tiny, tmp_path, NAMES[name])
     for words in (["show", path, "--json"], ["plan", path, "--json"], ["check", path, "--json"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "worker", *words], capture_output=True, timeout=60, check=True
-        )
-        line, end = done.stdout.split(b"\n")
+        done = ended(*words)
+        assert done.returncode == 0
+        line, end = done.stdout.split("\n")
         assert not end
-        assert isinstance(json.loads(line.decode()), dict)
-    done = subprocess.run(
-        [sys.executable, "-m", "worker", "show", path], capture_output=True, timeout=60, check=True
-    )
-    assert b"\x1b" not in done.stdout
+        assert isinstance(json.loads(line), dict)
+    done = ended("show", path)
+    assert done.returncode == 0
+    assert "\x1b" not in done.stdout

@@ -30,7 +30,8 @@ def is_running(pid: int) -> bool:
 @contextlib.contextmanager
 def spawned(*arguments: str | Path, env: dict[str, str] | None = None) -> Generator[Server]:
     """A worker with a parent between it and us; `process` is the parent."""
-    server = Server(*map(str, arguments), env=env, module="tests.lifecycle.spawner")
+    module = "tests.lifecycle.spawner"
+    server = Server(*map(str, arguments), env=env, module=module, forked=sys.platform == "linux")
     try:
         yield server
     finally:

@@ -31,7 +31,8 @@ def freezing(
 ) -> contextlib.AbstractContextManager[Server]:
     """A server that freezes; see `freezing.py`."""
     env = {"FREEZE": when, "SPEED": speed, "SECONDS": str(seconds)}
-    return serving("--model", model, *OPTIONS, *options, module="tests.lifecycle.freezing", env=env)
+    module = "tests.lifecycle.freezing"
+    return serving("--model", model, *OPTIONS, *options, module=module, env=env, forked=True)
 
 
 def health(server: Server) -> tuple[int, str]:

@@ -369,7 +369,7 @@ def test_both_layouts_at_random(name: str, start: Open, kept_bytes: int) -> None
     """
     session = start(num_cells=1024, num_slots=4, batch_size=64, kept_bytes=kept_bytes)
     changes = session.count_changes()
-    soak(session, 5, 24, reach=500)
+    soak(session, 5, 16, reach=500)
     if name not in RECURRENT:
         assert {True, False} <= set(changes)
 

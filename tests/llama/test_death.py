@@ -15,6 +15,8 @@ from tests.support.programs import planted
 from tests.support.programs.processes import PATIENCE_S, Server
 from worker.demo import MODEL_PATH
 from worker.errors import BackendError
+from worker.llama import library
+from worker.llama.soundness import verdict
 
 _WATCHED = """
 import ctypes, os, sys, threading
@@ -84,11 +86,18 @@ def test_who_can_tell_nothing_still_ends() -> None:
 
 
 @planted.needs_preload
-def test_a_serving_worker_says_of_what_it_died(tmp_path: Path) -> None:
+def test_a_serving_worker_says_of_what_it_died(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In the midst of an answer: the file, its encodings, what to do; and the library is proven
     again by the next start."""
+    proven = library.proof().verdict()
     env = planted.kernel(tmp_path, "ggml_vec_dot_f16", planted.CRASH_LATER)
-    env["XDG_CACHE_HOME"] = str(tmp_path / "cache")
+    env["XDG_CACHE_HOME"] = str(tmp_path)
+    monkeypatch.setattr(verdict, "_folders", lambda: [tmp_path / "gguf-worker" / "proofs"])
+    monkeypatch.setenv("LD_PRELOAD", env["LD_PRELOAD"])
+    key = verdict.key(library.build().variant)
+    verdict.remember(key, proven)
     server = Server(env=env)
     try:
         server.wait_until_ready()
@@ -105,6 +114,7 @@ def test_a_serving_worker_says_of_what_it_died(tmp_path: Path) -> None:
         "proves llama.cpp on this CPU again."
     )
     assert "stacks" in server.logged("native code died")
+    assert verdict.recall(key) is None
 
 
 @planted.needs_preload

@@ -108,7 +108,7 @@ def worst_of_split_batches(path: Path, *, unified: bool, one_prompt: bool = Fals
     ):
         texts = [random_tokens(slot, 300) for slot in range(4)]
         done = [0] * 4
-        for _ in range(250):
+        for _ in range(150):
             backend.batch.clear()
             last: dict[int, int] = {}
             for slot in draw.sample(range(4), draw.randint(1, 4)):

@@ -1,5 +1,5 @@
-"""A conversation: its prompt's text, its turns, where other prompts leave this one, and the end of a
-last message that is to go on."""
+"""A conversation: its prompt's text, its turns, where other prompts leave this one, and where a
+message that is to go on ends."""
 
 from __future__ import annotations
 

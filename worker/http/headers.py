@@ -21,8 +21,10 @@ from worker.keys import KeyFile, keys_of
 from worker.limits import HOST, REQUEST_ID
 from worker.values import ANY_ORIGIN, LOCAL_ORIGINS
 
+_Fields = list[tuple[bytes, bytes]]
 
-def ids_of(headers: list[tuple[bytes, bytes]]) -> dict[str, str]:
+
+def ids_of(headers: _Fields) -> dict[str, str]:
     """The client's own ids where it sent printable ones, and a request id in any case."""
     found: dict[str, str] = {}
     for name in ("x-request-id", "x-correlation-id"):
@@ -38,7 +40,7 @@ def ids_of(headers: list[tuple[bytes, bytes]]) -> dict[str, str]:
 _HOST = re.compile(rb"([A-Za-z0-9._~-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]{0,5})?")
 
 
-def refusal_of_host(headers: list[tuple[bytes, bytes]]) -> RequestError | None:
+def refusal_of_host(headers: _Fields) -> RequestError | None:
     """The error for a header that names no host and port; none at all is HTTP/1.0's way."""
     hosts = [value for name, value in headers if name == b"host"]
     if not hosts or (len(hosts) == 1 and _is_one(hosts[0])):
@@ -54,9 +56,6 @@ def _is_one(host: bytes) -> bool:
         return parts.port != 0
     except ValueError:  # a port above 65535, brackets around what is no address
         return False
-
-
-_Headers = list[tuple[bytes, bytes]]
 
 
 class Auth:
@@ -89,7 +88,7 @@ class Auth:
         """Keys that count; 0: everybody may."""
         return len(self._digests)
 
-    def check(self, path: str, headers: _Headers) -> None:
+    def check(self, path: str, headers: _Fields) -> None:
         """Raise NotAuthenticatedError; only headers are looked at, so no body needs to be read."""
         if not self._digests or path in paths.HEALTH:
             return
@@ -115,7 +114,7 @@ def _digest(key: bytes) -> bytes:
     return hashlib.sha256(key).digest()
 
 
-def _key_in(headers: _Headers) -> bytes:
+def _key_in(headers: _Fields) -> bytes:
     """The first key that there is; x-api-key is where some clients put it."""
     for name, value in headers:
         key = b""
@@ -128,8 +127,6 @@ def _key_in(headers: _Headers) -> bytes:
             return key.strip()
     return b""
 
-
-_Fields = list[tuple[bytes, bytes]]
 
 _METHODS = b"GET, HEAD, POST, DELETE"
 # What scripts may read besides the few that they always may.

@@ -29,7 +29,10 @@ class Letters(DeltaExchange):
     def told_last(self) -> list[bytes]:
         return [b"[last]"]
 
-    async def body(self) -> object:
+    def take(self, delta: Delta) -> object:
+        raise NotImplementedError
+
+    def whole(self) -> object:
         raise NotImplementedError
 
     def failure(self, error: Exception) -> bytes:

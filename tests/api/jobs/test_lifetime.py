@@ -5,16 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from tests.api.jobs.client import (
-    GREEDY,
-    LONG,
-    create,
-    error_of,
-    execute,
-    read,
-    streamed,
-    types,
-)
+from tests.api.jobs.client import GREEDY, LONG, create, error_of, execute, read, streamed, types
 from tests.support import http
 from tests.support.programs.processes import Server, serving, until
 

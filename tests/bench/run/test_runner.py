@@ -43,16 +43,16 @@ def child() -> int:
     return pid
 
 
-@pytest.mark.parametrize("number", [signal.SIGABRT, signal.SIGKILL])
-def test_a_native_abort_is_a_failure_of_one_job(number: signal.Signals) -> None:
+def test_a_native_abort_is_a_failure_of_one_job() -> None:
     """The signal is named, and the next job runs as if nothing had been."""
-    with closing(ask(LONG)) as messages:
-        assert isinstance(next(messages), Progress)
-        os.kill(child(), number)
-        last = list(messages)[-1]
-    assert isinstance(last, Failure)
-    assert last.code == "ABORTED"
-    assert number.name in last.message
+    for number in (signal.SIGABRT, signal.SIGKILL):
+        with closing(ask(LONG)) as messages:
+            assert isinstance(next(messages), Progress)
+            os.kill(child(), number)
+            last = list(messages)[-1]
+        assert isinstance(last, Failure)
+        assert last.code == "ABORTED"
+        assert number.name in last.message
     job = job_of(LOAD, MODEL_PATH, Settings(ctx_size=512), SIZES)
     with closing(ask(job)) as messages:
         assert not isinstance(list(messages)[-1], Failure)

@@ -13,8 +13,8 @@ from tests.support.guided import Writer
 from tests.support.llama_grammar import LlamaGrammar
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint
+from worker.grammar.converted import regex_of
 from worker.grammar.gbnf import checked_gbnf
-from worker.grammar.regular import regex_of
 from worker.llama.guides.matcher import Matcher, TokenMask
 
 # Ends of rules, of options and of groups, several rules in a ring, entries into it from elsewhere.

@@ -70,7 +70,7 @@ def method_of(route: Described) -> str:
 def those_that(raise_one_of: Iterable[Exception]) -> list[tuple[Described, str]]:
     """Routes that say they raise one of these."""
     errors = set(map(id, raise_one_of))
-    return [(route, path) for route, path in ROUTES if errors & set(map(id, route.refuses))]
+    return [(route, path) for route, path in ROUTES if errors & set(map(id, route.errors))]
 
 
 def noted(seen: Seen, route: Described, path: str, answer: httpx.Response) -> None:

@@ -23,6 +23,23 @@ import threading
 from pathlib import Path
 
 _NUMBER = struct.Struct("i")
+_MODULES = (
+    "worker.cli.main",
+    "worker.cli.model",
+    "worker.cli.serve",
+    "worker.service.app",
+    "worker.service.gate",  # not the server, which looks at once whose child it is
+    "worker.http.sockets",
+    "worker.chat.jinja.sandbox",
+    "llguidance",
+    "encodings.idna",
+    "worker.lifecycle.loading",
+    # Litestar takes them where they are there, as they are beside the clients of the tests.
+    "litestar.plugins.attrs",
+    "litestar.plugins.pydantic",
+    "litestar.middleware._internal.exceptions",
+    "litestar._kwargs",
+)
 
 
 class ForkedProcess:
@@ -95,7 +112,7 @@ def _parent() -> tuple[subprocess.Popen[bytes], socket.socket]:
 
 
 def _main(asked: socket.socket) -> None:
-    for module in ("worker.cli.serve", "worker.service.app", "worker.lifecycle.loading"):
+    for module in _MODULES:
         __import__(module)
     gc.collect()
     gc.freeze()

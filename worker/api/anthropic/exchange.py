@@ -205,17 +205,14 @@ class MessageExchange(DeltaExchange):
         if not self._has_begun:
             self._has_begun = True
             events.append(_frame(MessageStart(self._reply([], None))) + _frame(Ping()))
-        return events + [_frame(event) for event in self._take(delta)]
+        return events + [_frame(event) for event in self.take(delta)]
 
     def told_last(self) -> list[bytes]:
         events = [_frame(event) for event in self._blocks.close()]
         last = _frame(MessageDelta(self._ending(), self._usage())) + _frame(MessageStop())
         return [*events, last]
 
-    async def body(self) -> MessageReply:
-        while self.stream.is_running:
-            for delta in await self.stream.take():
-                self._take(delta)
+    def whole(self) -> MessageReply:
         self._blocks.close()
         return self._reply(self._blocks.whole(), self._ending())
 
@@ -226,7 +223,7 @@ class MessageExchange(DeltaExchange):
         status, reply, _ = self.error_reply(error)
         return _frame(self.shaped(status, reply))
 
-    def _take(self, delta: Delta) -> list[BlockEvent]:
+    def take(self, delta: Delta) -> list[BlockEvent]:
         self._tally.add(delta)
         self._stopped_by = delta.stopped_by
         return self._blocks.take(self._said.take(delta))

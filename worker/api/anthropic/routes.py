@@ -24,7 +24,6 @@ from worker.api.anthropic.schemas import (
 from worker.api.common.body import HttpRequest
 from worker.api.common.chat.asking import answer_to
 from worker.api.common.described import (
-    BODY,
     CHAT,
     EVENTS,
     FORMED,
@@ -90,9 +89,8 @@ API = Api(
             takes=MessagesRequest,
             needs=("messages", "max_tokens"),
             gives={JSON: MessageReply, EVENTS: _EVENTS},
-            refuses=(*BODY, *PROMPT, *CHAT, _THREAD, *GENERATION),
+            refuses=(*PROMPT, *CHAT, _THREAD, *GENERATION),
             named=True,
-            notes="With `stream` events come as they are made.",
             examples={
                 "question": {**_SUM, "max_tokens": 20, "temperature": 0},
                 "stream": {**_SUM, "max_tokens": 20, "stream": True},
@@ -109,7 +107,7 @@ API = Api(
             takes=MessagesRequest,
             needs=("messages",),
             gives={JSON: TokenCount},
-            refuses=(*BODY, *TOKENIZED, *CHAT, *FORMED, _THREAD),
+            refuses=(*TOKENIZED, *CHAT, *FORMED, _THREAD),
             examples={"question": _SUM},
         ),
     ),

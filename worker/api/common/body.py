@@ -189,6 +189,12 @@ async def read_json(request: HttpRequest, shape: type[T]) -> T:
         bodies.release(len(data))
 
 
+async def until_gone(receive: Any) -> None:
+    """Until a client whose body was read leaves."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
 def _noted(data: bytearray, shape: type[T]) -> T:
     """The body, whose record knows what of it is not known."""
     found = _decoded(data, shape)

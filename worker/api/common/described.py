@@ -39,7 +39,7 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
     takes     type that the body is read as; None: the body is not read
     needs     fields of the body without which there is no answer
     examples  name -> body; every one of them is answered
-    refuses   what the route raises
+    refuses   what the route raises beside what is wrong with any body
     also      status -> type of another answer that is no error
     path      the shown path, where the handler's own cannot tell it
     params    name -> what a part of the path is: a text, or a type with a description
@@ -64,6 +64,11 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
     done: bool = True
     pages: Mapping[str, tuple[Exception, ...]] = {}
     notes: str = ""
+
+    @property
+    def errors(self) -> tuple[Exception, ...]:
+        """All that the route raises."""
+        return self.refuses if self.takes is None else (*BODY, *self.refuses)
 
     def shown(self, path: str) -> str:
         """One of the handler's paths as OpenAPI writes it."""

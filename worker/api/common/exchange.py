@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from worker import log
+from worker.api.common.body import until_gone
 from worker.api.common.errors import reply_of
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
@@ -71,7 +72,7 @@ class Exchange(ABC):
     async def __call__(self, _scope: Any, receive: Any, send: Any) -> None:
         """Answer, or stop as soon as the client has left."""
         answer = asyncio.ensure_future(self._answer(send))
-        gone = asyncio.ensure_future(_until_gone(receive))
+        gone = asyncio.ensure_future(until_gone(receive))
         pulse = asyncio.ensure_future(self._keep_alive(send))
         try:
             await asyncio.wait({answer, gone, pulse}, return_when=asyncio.FIRST_COMPLETED)
@@ -159,6 +160,22 @@ class DeltaExchange(Exchange):
         """The events behind those of the last delta."""
         return []
 
+    @abstractmethod
+    def take(self, delta: Delta) -> object:
+        """Note a delta; what it adds."""
+
+    @abstractmethod
+    def whole(self) -> object:
+        """The whole answer, once all deltas were taken."""
+
+    async def body(self) -> Any:
+        while self.stream.is_running:
+            for delta in await self.stream.take():
+                self.take(delta)
+                if delta.prompt_logprobs:
+                    await asyncio.sleep(0)  # a long prompt's take milliseconds
+        return self.whole()
+
     async def frames(self) -> AsyncIterator[bytes]:
         while self.stream.is_running:
             for delta in await self.stream.take():
@@ -168,7 +185,6 @@ class DeltaExchange(Exchange):
             yield event
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer, or stop as soon as the client has left."""
         self._wire = scope.get(WIRE)
         if self.streaming and self._wire is not None:
             self.stream.direct = self._tell_at_once
@@ -203,8 +219,3 @@ def _start_of(content_type: bytes) -> dict[str, Any]:
             (b"x-accel-buffering", b"no"),
         ],
     }
-
-
-async def _until_gone(receive: Any) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from worker.api.common.adapters import choice_of, chosen
-from worker.api.common.body import HttpRequest, read_json, told
+from worker.api.common.body import HttpRequest, read_json, told, until_gone
 from worker.api.common.constraints import ConstraintFields
 from worker.api.common.gallery import GALLERY, Gallery, UnreadMediaError
 from worker.api.common.generation import Generation
@@ -114,7 +114,7 @@ class Preparing:
         work: Callable[[], Made],
         record: RequestRecord | None,
     ) -> Made:
-        left = asyncio.ensure_future(_left(request))
+        left = asyncio.ensure_future(until_gone(request.receive))
         if record is not None:
             record.prepare(left)
         places = (body, getattr(body, "options", None))
@@ -178,8 +178,3 @@ def _shown(work: Callable[[], Made], arguments: Iterable[Any]) -> Callable[[], M
         return work()
 
     return showing
-
-
-async def _left(request: HttpRequest) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

@@ -13,16 +13,7 @@ from litestar import post
 from litestar.types import ASGIApp
 
 from worker.api.common.body import HttpRequest
-from worker.api.common.described import (
-    BODY,
-    JSON,
-    NO_SCORES,
-    NO_VECTORS,
-    PROMPT,
-    QUEUE,
-    Api,
-    Described,
-)
+from worker.api.common.described import JSON, NO_SCORES, NO_VECTORS, PROMPT, QUEUE, Api, Described
 from worker.api.common.preparing import Preparing
 from worker.api.common.vectors import (
     MOST_NORM,
@@ -145,7 +136,7 @@ async def token_vectors(request: HttpRequest, loaded: Loaded, preparing: Prepari
     return VectorExchange(wanted, request.url.path, loaded, reply)
 
 
-_COMPUTED = (*BODY, *PROMPT, *QUEUE)
+_COMPUTED = (*PROMPT, *QUEUE)
 _RAIN: dict[str, Any] = {"input": ["Once it rains.", "The sky is clear."]}
 _QUESTION = "What is wet?"
 _NOTES = "Of embedding models, and of others with `--pooling`."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from worker.api.common.adapters import MODEL_ID, NO_MODEL, AdapterScale
-from worker.api.common.described import BODY, EVENTS, JSON, TEXT, Api, Described
+from worker.api.common.described import EVENTS, JSON, TEXT, Api, Described
 from worker.api.info.about import (
     Health,
     Info,
@@ -81,7 +81,6 @@ API = Api(
             handler=scale_adapters,
             takes=list[AdapterScale],
             gives={JSON: Success},
-            refuses=BODY,
             examples={"none": []},
             notes="404 for a number that /lora-adapters does not have.",
         ),
@@ -89,7 +88,7 @@ API = Api(
             handler=load_adapter_file,
             takes=NewAdapter,
             gives={TEXT: str},
-            refuses=(*BODY, _NO_FILE),
+            refuses=(_NO_FILE,),
             examples={"named": {"lora_name": "sql", "lora_path": "sql.gguf"}},
             notes="Without --lora-dir 404. 400 with a code that says what is wrong with the file; "
             "`no_room`: it is too large.",
@@ -98,7 +97,7 @@ API = Api(
             handler=unload_adapter,
             takes=OldAdapter,
             gives={TEXT: str},
-            refuses=(*BODY, _NO_ADAPTER),
+            refuses=(_NO_ADAPTER,),
             examples={"named": {"lora_name": "tales"}},
             notes="Without --lora-dir 404.",
         ),

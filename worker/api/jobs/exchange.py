@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
@@ -13,14 +12,7 @@ from worker.api.common.errors import reply_of
 from worker.api.common.exchange import Exchange
 from worker.api.common.usage import Tally
 from worker.api.jobs.registry import Job, Jobs
-from worker.api.jobs.schemas import (
-    End,
-    Failed,
-    InferReply,
-    InferToken,
-    Started,
-    Token,
-)
+from worker.api.jobs.schemas import End, Failed, InferReply, InferToken, Started, Token
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.http import sse
@@ -81,10 +73,6 @@ class JobExchange(Exchange):
                 yield delta
                 if delta.finish_reason:
                     return
-
-    @abstractmethod
-    def frames(self) -> AsyncIterator[bytes]:
-        """The events of a streamed answer."""
 
 
 class EventExchange(JobExchange):

@@ -8,17 +8,7 @@ from litestar import Response, get, post
 from litestar.types import ASGIApp
 
 from worker.api.common.body import HttpRequest, read_json
-from worker.api.common.described import (
-    BODY,
-    ENGINE,
-    EVENTS,
-    FORMED,
-    JSON,
-    PROMPT,
-    QUEUE,
-    Api,
-    Described,
-)
+from worker.api.common.described import ENGINE, EVENTS, FORMED, JSON, PROMPT, QUEUE, Api, Described
 from worker.api.common.errors import json_response
 from worker.api.common.preparing import Preparing
 from worker.api.jobs.exchange import EventExchange, InferExchange, NamedEventExchange, job_reply_of
@@ -127,7 +117,7 @@ async def cancel(request: HttpRequest, jobs: Jobs) -> Response[bytes]:
 _STORY: dict[str, Any] = {"prompt": "Once upon a time", "max_tokens": 12, "temperature": 0}
 _TAKEN = ConflictError("A job has this id.", code="JOB_EXISTS")
 _EVENTS = (Started, Token, End, Failed)
-_STARTS = (*BODY, *PROMPT, _TAKEN, *QUEUE, *FORMED)
+_STARTS = (*PROMPT, _TAKEN, *QUEUE, *FORMED)
 
 API = Api(
     name="Jobs",
@@ -155,7 +145,6 @@ API = Api(
                 CancelledError("The job was cancelled."),
                 InferenceTimeoutError("The job took longer than a job may."),
             ),
-            notes="With `stream` events come as they are made.",
             examples={"story": _STORY, "stream": {**_STORY, "stream": True}},
         ),
         Described(
@@ -185,7 +174,6 @@ API = Api(
             takes=CancelRequest,
             needs=("job_id",),
             gives={JSON: CancelReply},
-            refuses=BODY,
             examples={"no such job": {"job_id": "j9"}},
         ),
     ),

@@ -88,7 +88,7 @@ class WritingExchange(DeltaExchange):
         progress = UNSET if delta.progress is None else progress_of(delta.progress)
         num_scores = len(writing.scores)
         if delta.progress is None:
-            writing.take(delta, self._loaded.backend.pieces)
+            self.take(delta)
         events: list[bytes] = []
         if delta.progress is not None or delta.token is not None:
             part = WrittenPart(
@@ -108,11 +108,11 @@ class WritingExchange(DeltaExchange):
             events.append(sse.frame(self._only(self._whole(writing, "", []))))
         return events
 
-    async def body(self) -> object:
+    def take(self, delta: Delta) -> None:
+        self._writings[delta.id].take(delta, self._loaded.backend.pieces)
+
+    def whole(self) -> object:
         """The whole text, or a list where there are several."""
-        while self.stream.is_running:
-            for delta in await self.stream.take():
-                self._writings[delta.id].take(delta, self._loaded.backend.pieces)
         with_tokens = self._body.return_tokens
         told = [
             self._only(self._whole(writing, writing.text, writing.tokens if with_tokens else []))

@@ -9,7 +9,7 @@ from litestar.types import ASGIApp
 
 from worker.api.common.body import HttpRequest
 from worker.api.common.bounds import check_alternatives, stops_of, tokens_of
-from worker.api.common.described import BODY, EVENTS, GENERATION, JSON, PROMPT, Api, Described
+from worker.api.common.described import EVENTS, GENERATION, JSON, PROMPT, Api, Described
 from worker.api.common.generation import Generation, run
 from worker.api.common.preparing import Preparing
 from worker.api.common.sampling import sampling_of
@@ -102,10 +102,9 @@ API = Api(
             takes=WritingRequest,
             needs=("prompt",),
             gives={JSON: (Written, list, dict), EVENTS: (WrittenPart, Written, ErrorReply)},
-            refuses=(*BODY, *PROMPT, *GENERATION),
+            refuses=(*PROMPT, *GENERATION),
             done=False,
-            notes="Several prompts give a list. With `stream` events come as they are made; with "
-            "`response_fields` answers have only these.",
+            notes="Several prompts give a list. With `response_fields` answers have only these.",
             examples={
                 "text": _STORY,
                 "stream": {**_STORY, "stream": True},
@@ -119,14 +118,12 @@ API = Api(
             needs=("input_prefix", "input_suffix"),
             gives={JSON: (Written, dict), EVENTS: (WrittenPart, Written, ErrorReply)},
             refuses=(
-                *BODY,
                 *PROMPT,
                 NotSupportedError("The model has no infill tokens."),
                 *GENERATION,
             ),
             done=False,
-            notes="With `stream` events come as they are made; with `response_fields` the answer "
-            "has only these.",
+            notes="With `response_fields` the answer has only these.",
             examples={
                 "place": _PLACE,
                 "stream": {**_PLACE, "stream": True},

@@ -62,6 +62,7 @@ class OllamaExchange(DeltaExchange):
         self._pieces = loaded.backend.pieces
         self._warnings = generation.warnings
         self._wants_scores = generation.params.logprobs is not None
+        self._scores: list[TokenScore] = []  # of a whole answer
         self._tally = Tally(generation.num_prompt_tokens, stream.ids)
 
     @abstractmethod
@@ -70,19 +71,15 @@ class OllamaExchange(DeltaExchange):
 
     def told(self, delta: Delta) -> list[bytes]:
         """Its line. A call is told when it has ended."""
-        piece = self._take(delta)
+        piece = self.take(delta)
         return [self._frame(piece, done=False)] if piece.tells else []
 
     def told_last(self) -> list[bytes]:
         return [self._frame(LinePiece(), **self._end())]
 
-    async def body(self) -> AnswerLine:
-        scores: list[TokenScore] = []
-        while self.stream.is_running:
-            for delta in await self.stream.take():
-                scores += self._take(delta).scores
+    def whole(self) -> AnswerLine:
         said = self._said
-        piece = LinePiece(said.content, said.thought, list(enumerate(said.calls)), scores)
+        piece = LinePiece(said.content, said.thought, list(enumerate(said.calls)), self._scores)
         return self.line(piece, **self._end(), **self._head(piece))
 
     def shaped(self, status: int, reply: ErrorReply) -> OllamaErrorReply:
@@ -92,7 +89,7 @@ class OllamaExchange(DeltaExchange):
         status, reply, _ = self.error_reply(error)
         return encoded(self.shaped(status, reply)) + b"\n"
 
-    def _take(self, delta: Delta) -> LinePiece:
+    def take(self, delta: Delta) -> LinePiece:
         self._tally.add(delta)
         piece, num_calls = LinePiece(), len(self._said.calls)
         for event in self._said.take(delta):
@@ -106,6 +103,8 @@ class OllamaExchange(DeltaExchange):
         piece.calls = list(enumerate(self._said.calls))[num_calls:]
         if self._wants_scores:
             piece.scores = [token_score(score, self._pieces) for score in delta.logprobs]
+            if not self.streaming:
+                self._scores += piece.scores
         return piece
 
     def _frame(self, piece: LinePiece, **fields: Any) -> bytes:

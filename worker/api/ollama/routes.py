@@ -8,9 +8,8 @@ from litestar import post
 from litestar.types import ASGIApp
 
 from worker.api.common.body import HttpRequest
-from worker.api.common.chat.asking import ask
+from worker.api.common.chat.asking import answer_to
 from worker.api.common.described import (
-    BODY,
     CHAT,
     GENERATION,
     JSON,
@@ -80,7 +79,7 @@ async def ollama_chat(
         await preparing.aside(request, body, check_asked, body, loaded)
         message = OllamaAnswer(content="")
         return _reply(ChatLine(model=loaded.model_id, created_at=now(), message=message, **_LOADED))
-    generation = await preparing.make(request, body, loaded, _conversation, body, chat, loaded)
+    generation = await preparing.make(request, body, loaded, answer_to, body, chat_of, chat, loaded)
     stream = run(generation, loaded)
     return OllamaChatExchange(generation, stream, loaded, streaming=body.stream is not False)
 
@@ -100,15 +99,11 @@ async def generate(request: HttpRequest, loaded: Loaded, preparing: Preparing) -
     return GenerateExchange(generation, stream, loaded, streaming=body.stream is not False)
 
 
-def _conversation(body: OllamaChatRequest, chat: ChatFormat, loaded: Loaded) -> Generation:
-    return ask(chat_of(body, loaded), chat, loaded)
-
-
 def _prompted(body: GenerateRequest, chat: ChatFormat | None, loaded: Loaded) -> Generation:
     """By the model's template, or the text alone where there is none or it is not wanted."""
     if chat is None:
         return continuation_of(body, loaded)
-    return ask(question_of(body, loaded), chat, loaded)
+    return answer_to(body, question_of, chat, loaded)
 
 
 async def _chat_format(
@@ -140,7 +135,7 @@ API = Api(
             handler=ollama_chat,
             takes=OllamaChatRequest,
             gives={JSON: ChatLine, LINES: (ChatLine, OllamaErrorReply)},
-            refuses=(*BODY, *PROMPT, *CHAT, *GENERATION),
+            refuses=(*PROMPT, *CHAT, *GENERATION),
             notes=_LINES,
             examples={
                 "question": {**_SUM, **_SHORT},
@@ -152,7 +147,7 @@ API = Api(
             handler=generate,
             takes=GenerateRequest,
             gives={JSON: GenerateLine, LINES: (GenerateLine, OllamaErrorReply)},
-            refuses=(*BODY, *PROMPT, *GENERATION),
+            refuses=(*PROMPT, *GENERATION),
             notes=_LINES,
             examples={
                 "question": {"prompt": "What is 3 plus 4?", **_SHORT},
@@ -170,7 +165,7 @@ API = Api(
             handler=ollama_embed,
             takes=OllamaEmbedRequest,
             gives={JSON: OllamaEmbedReply},
-            refuses=(*BODY, *PROMPT, *QUEUE, *NO_VECTORS),
+            refuses=(*PROMPT, *QUEUE, *NO_VECTORS),
             examples={
                 "two texts": {"input": ["Once it rains.", "The sky is clear."], "truncate": False},
                 "nothing": {},
@@ -180,7 +175,7 @@ API = Api(
             handler=ollama_embeddings,
             takes=OllamaEmbeddingsRequest,
             gives={JSON: OllamaEmbeddingsReply},
-            refuses=(*BODY, *TOKENIZED, *QUEUE, *NO_VECTORS),
+            refuses=(*TOKENIZED, *QUEUE, *NO_VECTORS),
             examples={"text": {"prompt": "Once it rains."}, "nothing": {}},
         ),
     ),

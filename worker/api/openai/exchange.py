@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -96,17 +95,14 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
 
     def told(self, delta: Delta) -> list[bytes]:
         """An event for each choice; what was left out of the prompt stands in the first one."""
-        self._tally.add(delta)
-        answer = self._answers[delta.id]
         if delta.progress is not None:
+            self._tally.add(delta)
             more: dict[str, Any] = {"prompt_progress": progress_of(delta.progress)}
             if self._times_all:
                 more["timings"] = timings_of(self._tally, delta.progress)
-            return [sse.frame(self.event([answer.silent()], **more))]
+            return [sse.frame(self.event([self._answers[delta.id].silent()], **more))]
         frames: list[bytes] = []
-        choices = answer.take(delta)
-        if choices and self._note_id(delta):
-            choices[0].token_ids = [] if delta.token is None else [delta.token]
+        choices = self.take(delta)
         for place, choice in enumerate(choices, start=1):
             more = {"usage": self._usage()} if self._usage_always else {}
             if self._times_all or (delta.finish_reason and place == len(choices)):
@@ -122,15 +118,19 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
         usage, timings = self._usage(), timings_of(self._tally)
         return [sse.frame(self.event([], usage=usage, timings=timings, **self._notes))]
 
-    async def body(self) -> msgspec.Struct:
+    def take(self, delta: Delta) -> Sequence[ChoiceT]:
+        """The choices that it makes visible, the first with the token's id where ids are told."""
+        self._tally.add(delta)
+        choices, ids = self._answers[delta.id].take(delta), self._ids.get(delta.id)
+        if ids is not None:
+            added = [] if delta.token is None else [delta.token]
+            ids += added
+            if choices:
+                choices[0].token_ids = added
+        return choices
+
+    def whole(self) -> msgspec.Struct:
         """The whole reply, the best `n` of `best_of` for each prompt."""
-        while self.stream.is_running:
-            for delta in await self.stream.take():
-                self._tally.add(delta)
-                self._answers[delta.id].take(delta)
-                self._note_id(delta)
-                if delta.prompt_logprobs:
-                    await asyncio.sleep(0)  # a long prompt's take milliseconds
         answers, chosen = list(self._answers.values()), list[Answer[ChoiceT]]()
         n, copies = self._generation.params.n, self._generation.copies
         for first in range(0, len(answers), copies):
@@ -145,13 +145,6 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
                 choice.token_ids = ids[id(answer)]
         usage, timings = self._usage(), timings_of(self._tally)
         return self.reply(choices, usage=usage, timings=timings, **self._notes)
-
-    def _note_id(self, delta: Delta) -> bool:
-        """Whether ids are told."""
-        ids = self._ids.get(delta.id)
-        if ids is not None and delta.token is not None:
-            ids.append(delta.token)
-        return ids is not None
 
     def _usage(self) -> Usage:
         thought = sum(answer.num_thought_tokens for answer in self._answers.values())

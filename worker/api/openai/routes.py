@@ -6,7 +6,6 @@ from typing import Any
 
 from worker.api.common.adapters import MODEL_ID, NO_MODEL
 from worker.api.common.described import (
-    BODY,
     CHAT,
     EVENTS,
     FORMED,
@@ -55,8 +54,7 @@ API = Api(
             takes=CompletionRequest,
             needs=("prompt",),
             gives={JSON: Completion, EVENTS: (Completion, ErrorReply)},
-            refuses=(*BODY, *PROMPT, *GENERATION),
-            notes="With `stream` events come as they are made.",
+            refuses=(*PROMPT, *GENERATION),
             examples={
                 "text": _STORY,
                 "stream": {**_STORY, "stream": True, "stream_options": {"include_usage": True}},
@@ -75,8 +73,7 @@ API = Api(
             takes=ChatRequest,
             needs=("messages",),
             gives={JSON: ChatCompletion, EVENTS: (ChatCompletion, ErrorReply)},
-            refuses=(*BODY, *PROMPT, *CHAT, *GENERATION),
-            notes="With `stream` events come as they are made.",
+            refuses=(*PROMPT, *CHAT, *GENERATION),
             examples={
                 "question": {**_SUM, "temperature": 0},
                 "stream": {**_SUM, "max_tokens": 12, "stream": True, "return_progress": True},
@@ -90,7 +87,7 @@ API = Api(
             takes=ChatRequest,
             needs=("messages",),
             gives={JSON: TemplateReply},
-            refuses=(*BODY, *TOKENIZED, *CHAT, *FORMED),
+            refuses=(*TOKENIZED, *CHAT, *FORMED),
             examples={"question": _SUM},
         ),
         Described(
@@ -98,7 +95,7 @@ API = Api(
             takes=ChatRequest,
             needs=("messages",),
             gives={JSON: InputTokens},
-            refuses=(*BODY, *TOKENIZED, *CHAT, *FORMED),
+            refuses=(*TOKENIZED, *CHAT, *FORMED),
             examples={"question": _SUM},
         ),
         Described(handler=models, gives={JSON: ModelList}),

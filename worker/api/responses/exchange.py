@@ -110,7 +110,7 @@ class ResponseExchange(DeltaExchange):
             if self._times_all:
                 event.timings = timings_of(self._tally, delta.progress)
             return [told + self._frames([event])]
-        told += self._frames(self._take(delta))
+        told += self._frames(self.take(delta))
         return [told] if told else []
 
     def told_last(self) -> list[bytes]:
@@ -121,10 +121,7 @@ class ResponseExchange(DeltaExchange):
         kind = ResponseCompleted if reply.status == "completed" else ResponseIncomplete
         return [told + self._frames([kind(response=reply)])]
 
-    async def body(self) -> ResponseReply:
-        while self.stream.is_running:
-            for delta in await self.stream.take():
-                self._take(delta)
+    def whole(self) -> ResponseReply:
         cut = self._said.finish_reason == "length"
         self._output.close("incomplete" if cut else "completed")
         return self._ended(broken=False)
@@ -156,7 +153,7 @@ class ResponseExchange(DeltaExchange):
             [ResponseCreated(response=self._reply), ResponseInProgress(response=self._reply)]
         )
 
-    def _take(self, delta: Delta) -> list[ResponseEvent]:
+    def take(self, delta: Delta) -> list[ResponseEvent]:
         self._tally.add(delta)
         scores = [token_score(score, self._pieces) for score in delta.logprobs]
         return self._output.take(self._said.take(delta), scores)

@@ -305,3 +305,13 @@ class ArgumentsDone(PlacedEvent, tag="response.function_call_arguments.done"):
     """A call's arguments."""
 
     arguments: str
+
+
+RESPONSE_EVENTS = (
+    ResponseCreated, ResponseInProgress, ItemAdded, PartAdded,
+    OutputTextDelta, OutputTextDone, ReasoningTextDelta,
+    ReasoningTextDone, SummaryPartAdded, SummaryTextDelta,
+    SummaryTextDone, SummaryPartDone, ArgumentsDelta, ArgumentsDone,
+    PartDone, ItemDone, ResponseCompleted, ResponseIncomplete,
+    ErrorEvent, ResponseFailed,
+)  # fmt: skip

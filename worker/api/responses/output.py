@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import UNSET
 
 from worker.api.common.logprobs import TokenScore
-from worker.api.responses import items as events
+from worker.api.responses import items
 from worker.api.responses.chat_input import FunctionPlace, sealed
 from worker.api.responses.items import (
     CallItem,
@@ -60,11 +60,11 @@ class Growing(ABC):
         """All of it so far."""
 
     def _added(self, empty: OutputItem) -> ResponseEvent:
-        return events.ItemAdded(output_index=self._place, item=empty)
+        return items.ItemAdded(output_index=self._place, item=empty)
 
     def _done(self, status: str) -> ResponseEvent:
         self.status = status
-        return events.ItemDone(output_index=self._place, item=self.item())
+        return items.ItemDone(output_index=self._place, item=self.item())
 
 
 class GrowingMessage(Growing):
@@ -77,18 +77,18 @@ class GrowingMessage(Growing):
     def begin(self) -> list[ResponseEvent]:
         return [
             self._added(MessageItem(self._name, self.status, [])),
-            events.PartAdded(**self._at, part=OutputText()),
+            items.PartAdded(**self._at, part=OutputText()),
         ]
 
     def add(self, text: str, scores: list[TokenScore]) -> ResponseEvent:
         self._texts.append(text)
         self._scores += scores
-        return events.OutputTextDelta(**self._at, delta=text, logprobs=scores)
+        return items.OutputTextDelta(**self._at, delta=text, logprobs=scores)
 
     def end(self, status: str) -> list[ResponseEvent]:
         return [
-            events.OutputTextDone(**self._at, text=self.text, logprobs=self._scores),
-            events.PartDone(**self._at, part=self._part()),
+            items.OutputTextDone(**self._at, text=self.text, logprobs=self._scores),
+            items.PartDone(**self._at, part=self._part()),
             self._done(status),
         ]
 
@@ -110,18 +110,18 @@ class GrowingThought(Growing):
     def begin(self) -> list[ResponseEvent]:
         return [
             self._added(ReasoningItem(self._name, self.status, [], [])),
-            events.PartAdded(**self._at, part=ReasoningText()),
+            items.PartAdded(**self._at, part=ReasoningText()),
         ]
 
     def add(self, text: str, scores: list[TokenScore]) -> ResponseEvent:  # noqa: ARG002
         self._texts.append(text)
-        return events.ReasoningTextDelta(**self._at, delta=text)
+        return items.ReasoningTextDelta(**self._at, delta=text)
 
     def end(self, status: str) -> list[ResponseEvent]:
         text = self.text
         return [
-            events.ReasoningTextDone(**self._at, text=text),
-            events.PartDone(**self._at, part=ReasoningText(text)),
+            items.ReasoningTextDone(**self._at, text=text),
+            items.PartDone(**self._at, part=ReasoningText(text)),
             self._done(status),
         ]
 
@@ -139,18 +139,18 @@ class GrowingSummary(GrowingThought):
     def begin(self) -> list[ResponseEvent]:
         return [
             self._added(ReasoningItem(self._name, self.status, [])),
-            events.SummaryPartAdded(**self._at, part=SummaryText()),
+            items.SummaryPartAdded(**self._at, part=SummaryText()),
         ]
 
     def add(self, text: str, scores: list[TokenScore]) -> ResponseEvent:  # noqa: ARG002
         self._texts.append(text)
-        return events.SummaryTextDelta(**self._at, delta=text)
+        return items.SummaryTextDelta(**self._at, delta=text)
 
     def end(self, status: str) -> list[ResponseEvent]:
         text = self.text
         return [
-            events.SummaryTextDone(**self._at, text=text),
-            events.SummaryPartDone(**self._at, part=SummaryText(text)),
+            items.SummaryTextDone(**self._at, text=text),
+            items.SummaryPartDone(**self._at, part=SummaryText(text)),
             self._done(status),
         ]
 
@@ -173,10 +173,10 @@ class GrowingCall(Growing):
     def add(self, text: str, scores: list[TokenScore]) -> ResponseEvent:  # noqa: ARG002
         """More of the arguments, as they are written."""
         self._texts.append(text)
-        return events.ArgumentsDelta(**self._at, delta=text)
+        return items.ArgumentsDelta(**self._at, delta=text)
 
     def end(self, status: str) -> list[ResponseEvent]:
-        return [events.ArgumentsDone(**self._at, arguments=self.text), self._done(status)]
+        return [items.ArgumentsDone(**self._at, arguments=self.text), self._done(status)]
 
     def item(self) -> OutputItem:
         name, namespace = self._function.name, self._function.namespace

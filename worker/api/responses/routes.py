@@ -12,7 +12,6 @@ from litestar.types import ASGIApp
 from worker.api.common.body import HttpRequest, read_json
 from worker.api.common.chat.asking import answer_to
 from worker.api.common.described import (
-    BODY,
     CHAT,
     EVENTS,
     FORMED,
@@ -27,10 +26,9 @@ from worker.api.common.errors import json_response
 from worker.api.common.generation import run
 from worker.api.common.preparing import Preparing
 from worker.api.common.usage import InputTokens
-from worker.api.responses import items as events
 from worker.api.responses.chat_input import InputItem, chat_input_of
 from worker.api.responses.exchange import ResponseExchange
-from worker.api.responses.items import ResponseReply
+from worker.api.responses.items import RESPONSE_EVENTS, ResponseReply
 from worker.api.responses.schemas import ResponseRequest
 from worker.api.responses.store import UNKNOWN, ResponseStore
 from worker.chat.format import ChatFormat
@@ -143,14 +141,6 @@ _SUM: dict[str, Any] = {"input": "What is 3 plus 4?", "temperature": 0, "max_out
 _ID = {"response_id": "Of a stored response."}
 _NOT_STORED = NotFoundError("It is not stored, or not any more.")
 _UNKNOWN = NotFoundError("What is referred to is not stored, or not any more.", code=UNKNOWN)
-_EVENTS = (
-    events.ResponseCreated, events.ResponseInProgress, events.ItemAdded, events.PartAdded,
-    events.OutputTextDelta, events.OutputTextDone, events.ReasoningTextDelta,
-    events.ReasoningTextDone, events.SummaryPartAdded, events.SummaryTextDelta,
-    events.SummaryTextDone, events.SummaryPartDone, events.ArgumentsDelta, events.ArgumentsDone,
-    events.PartDone, events.ItemDone, events.ResponseCompleted, events.ResponseIncomplete,
-    events.ErrorEvent, events.ResponseFailed,
-)  # fmt: skip
 
 API = Api(
     name="Responses",
@@ -160,10 +150,9 @@ API = Api(
             handler=responses,
             takes=ResponseRequest,
             needs=("input",),
-            gives={JSON: ResponseReply, EVENTS: _EVENTS},
-            refuses=(*BODY, *PROMPT, *CHAT, *GENERATION, _UNKNOWN),
+            gives={JSON: ResponseReply, EVENTS: RESPONSE_EVENTS},
+            refuses=(*PROMPT, *CHAT, *GENERATION, _UNKNOWN),
             named=True,
-            notes="With `stream` events come as they are made.",
             examples={
                 "question": _SUM,
                 "stream": {**_SUM, "stream": True},
@@ -183,7 +172,7 @@ API = Api(
             takes=ResponseRequest,
             needs=("input",),
             gives={JSON: InputTokens},
-            refuses=(*BODY, *TOKENIZED, *CHAT, *FORMED, _UNKNOWN),
+            refuses=(*TOKENIZED, *CHAT, *FORMED, _UNKNOWN),
             examples={"question": {"input": "What is 3 plus 4?"}},
         ),
         Described(

@@ -14,7 +14,7 @@ from litestar import Response, get, post
 
 from worker.api.common.body import HttpRequest, read_json
 from worker.api.common.bounds import characters, items
-from worker.api.common.described import BODY, JSON, TOKENIZED, Api, Described
+from worker.api.common.described import JSON, TOKENIZED, Api, Described
 from worker.api.common.errors import json_response
 from worker.api.common.logprobs import token_text
 from worker.api.common.preparing import Preparing
@@ -209,7 +209,7 @@ API = Api(
             handler=tokenize_text,
             takes=TokenizeRequest,
             gives={JSON: TokenizeReply},
-            refuses=(*BODY, *TOKENIZED),
+            refuses=TOKENIZED,
             examples={
                 "with pieces": {"content": "Once upon a time", "with_pieces": True},
                 "as a prompt": {"prompt": "Once upon a time", "return_token_strs": True},
@@ -220,7 +220,6 @@ API = Api(
             takes=DetokenizeRequest,
             needs=("tokens",),
             gives={JSON: DetokenizeReply},
-            refuses=BODY,
             examples={"two tokens": {"tokens": [1, 400]}},
         ),
         Described(handler=tokenizer_info, gives={JSON: TokenizerInfo}),

@@ -17,10 +17,9 @@ import numpy as np
 from worker import log
 from worker.errors import BackendError, RequestError
 from worker.grammar.constraint import IS_PATIENT, Constraint, ImpatientError
+from worker.grammar.converted import lark_of, regex_of
 from worker.grammar.gbnf import checked_gbnf
 from worker.grammar.keywords import DOUBTFUL, Schema
-from worker.grammar.recursive import lark_of
-from worker.grammar.regular import regex_of
 from worker.grammar.schema import SchemaReader
 from worker.limits import LARK_PARTS, LOOSENING
 from worker.llama.guides.compiler import FULL, QUICK, CompileEffort, Refused, compile_within

@@ -131,7 +131,7 @@ def _refused(api: Api, route: Described, path: str) -> dict[int, _Refused]:
     found: dict[int, _Refused] = {}
     page = route.pages.get(path, ())
     errors: list[tuple[Exception, Any]] = [(error, reply_of) for error in before(path)]
-    errors += [(error, api.reply_of) for error in (*route.refuses, *page, BROKEN)]
+    errors += [(error, api.reply_of) for error in (*route.errors, *page, BROKEN)]
     for error, reply in errors:
         status, body, headers = reply(error)
         told = shaped(path, status, body)
@@ -217,7 +217,13 @@ def _operation(route: Described, path: str, schemas: Schemas) -> dict[str, Any]:
     name = handler.fn.__name__
     if len(handler.paths) > 1:
         name += "".join(f"_{word}" for word in path.split("/") if word.isidentifier())
-    said = (inspect.getdoc(handler.fn) or "", route.notes, _PAGE if path in route.pages else "")
+    streams = route.takes is not None and {JSON, EVENTS} <= route.gives.keys()
+    said = (
+        inspect.getdoc(handler.fn) or "",
+        "With `stream` events come as they are made." if streams else "",
+        route.notes,
+        _PAGE if path in route.pages else "",
+    )
     made: dict[str, Any] = {
         "operationId": name,
         "summary": handler.summary,

@@ -131,6 +131,8 @@ def test_bad_talks(server: Server, path: str, streaming: bool) -> None:
     """Each is refused, and a good one has its answer."""
     *_, has_shape = APIS[path]
     for case, body in bad_bodies(path).items():
+        if streaming and "MiB" in case:
+            continue  # refused by its size, before anyone reads that it streams
         answer = post(server, path, {**body, "stream": streaming})
         assert answer.status_code in (400, 413), (case, answer.status_code, answer.text[:300])
         assert has_shape(answer.json()), (case, answer.text[:300])

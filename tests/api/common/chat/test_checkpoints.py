@@ -41,12 +41,15 @@ ANSWER = {"role": "assistant", "content": "yes, it is"}
 VOCABS = Path(__file__).parents[4] / "../shared/vocabs"
 
 
-@pytest.fixture(params=["spm", "bpe", "qwen2", "llama-bpe", "phi-3", "gemma-4"])
-def vocab(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Vocab]:
+@pytest.fixture(scope="module", params=["spm", "bpe", "qwen2", "llama-bpe", "phi-3", "gemma-4"])
+def vocab(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Generator[Vocab]:
     """A generated vocabulary, or a real one where it is there."""
     path = VOCABS / f"ggml-vocab-{request.param}.gguf"
     if request.param in ("spm", "bpe"):
-        path = ggufs.vocab_gguf(request.param).write(tmp_path / "vocab.gguf")
+        folder = tmp_path_factory.mktemp("vocab")
+        path = ggufs.vocab_gguf(request.param).write(folder / "vocab.gguf")
     elif not path.exists():
         pytest.skip("the folder ../shared/vocabs is missing")
     with Weights(path, LoadOptions(vocab_only=True)) as weights:
