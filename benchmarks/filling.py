@@ -22,7 +22,7 @@ from worker.engine.engine import Engine
 from worker.engine.request import GenerationParams, Prompt, Request
 from worker.engine.sampling import SamplingParams
 from worker.llama.backend import LlamaBackend
-from worker.llama.context_options import ContextOptions
+from worker.llama.context import ContextOptions
 from worker.llama.weights import LoadOptions
 
 STREAMS = (12, 13, 14, 15)

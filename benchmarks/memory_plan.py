@@ -25,7 +25,7 @@ from worker import log, machine
 from worker.lifecycle.devices import Devices
 from worker.lifecycle.prepared import memory_with
 from worker.llama.backend import LlamaBackend
-from worker.llama.context_options import ContextOptions
+from worker.llama.context import ContextOptions
 from worker.llama.weights import LoadOptions
 from worker.memory.plan import estimate
 from worker.model.config import load_config

@@ -12,6 +12,7 @@ stream after the first block (`l_out-0`), the final logits. The error of a check
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import importlib.metadata
 import json
@@ -23,8 +24,10 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import msgspec
 import numpy as np
@@ -38,9 +41,10 @@ from worker.engine.sampling import SamplingParams
 from worker.engine.sequence import Delta
 from worker.llama import library
 from worker.llama.backend import LlamaBackend
-from worker.llama.context_options import ContextOptions
+from worker.llama.context import Context, ContextOptions
 from worker.llama.weights import LoadOptions, Weights
 
+OBSERVED = ("embd", "l_out-0")
 MODES = ("at once", "in chunks", "token by token", "one of several")
 PROMPT_LENGTH = 40
 CHUNK = 13
@@ -83,6 +87,44 @@ class Row:
     logits: Floats | None
 
 
+class ObservedContext(Context):
+    """Keeps copies of the tensors OBSERVED that it computes, float32 [rows, width], by name."""
+
+    def __init__(
+        self, seen: dict[str, list[Floats]], weights: Weights, options: ContextOptions
+    ) -> None:
+        self._callback = _observer(seen)  # which ctypes keeps no reference to
+        super().__init__(weights, options)
+
+    def _params(self) -> Any:
+        params = super()._params()
+        params.cb_eval = self._callback
+        return params
+
+
+def _observer(seen: dict[str, list[Floats]]) -> Any:
+    lib = library.ggml()
+    for name, result, arguments in (
+        ("ggml_get_name", ctypes.c_char_p, [ctypes.c_void_p]),
+        ("ggml_nelements", ctypes.c_int64, [ctypes.c_void_p]),
+        ("ggml_nrows", ctypes.c_int64, [ctypes.c_void_p]),
+        ("ggml_backend_tensor_get", None, [ctypes.c_void_p] * 2 + [ctypes.c_size_t] * 2),
+    ):
+        function = getattr(lib, name)
+        function.restype, function.argtypes = result, arguments
+
+    def evaluate(tensor: int, ask: bool, _user: object) -> bool:
+        name = lib.ggml_get_name(tensor).decode(errors="replace")
+        if ask or name not in OBSERVED:
+            return name in OBSERVED or not ask  # whether it is wanted; then True goes on computing
+        values = np.empty(lib.ggml_nelements(tensor), np.float32)
+        lib.ggml_backend_tensor_get(tensor, values.ctypes.data, 0, values.nbytes)
+        seen.setdefault(name, []).append(values.reshape(lib.ggml_nrows(tensor), -1))
+        return True
+
+    return library.native.ggml_backend_sched_eval_callback(evaluate)
+
+
 class RecordingBackend(LlamaBackend):
     """Keeps every computed row: rows[slot][position]."""
 
@@ -90,28 +132,26 @@ class RecordingBackend(LlamaBackend):
         cache = "f32" if exact else "f16"
         self.rows: dict[int, dict[int, Row]] = {}
         self._seen: dict[str, list[Floats]] = {}
-        super().__init__(
-            Weights(path, LoadOptions(n_gpu_layers=0, devices=())),
-            ContextOptions(
-                num_cells=NUM_CELLS,
-                num_slots=NUM_SLOTS,
-                batch_size=batch_size,
-                threads=THREADS,
-                threads_batch=THREADS,
-                cache_type_k=cache,
-                cache_type_v=cache,
-                flash_attn="off" if exact else "auto",
-            ),
-            observer=lambda name, values: self._seen.setdefault(name, []).append(values),
-            observed=frozenset({"embd", "l_out-0"}),
+        options = ContextOptions(
+            num_cells=NUM_CELLS,
+            num_slots=NUM_SLOTS,
+            batch_size=batch_size,
+            threads=THREADS,
+            threads_batch=THREADS,
+            cache_type_k=cache,
+            cache_type_v=cache,
+            flash_attn="off" if exact else "auto",
         )
+        observed = partial(ObservedContext, self._seen)
+        with mock.patch("worker.llama.backend.Context", observed):
+            super().__init__(Weights(path, LoadOptions(n_gpu_layers=0, devices=())), options)
 
     def decode(self) -> None:
         """Compute the batch and keep its rows."""
         self._seen.clear()
         super().decode()
         batch = self.batch
-        embedding, block = (np.concatenate(self._seen[name]) for name in ("embd", "l_out-0"))
+        embedding, block = (np.concatenate(self._seen[name]) for name in OBSERVED)
         for row in range(batch.size):
             kept = self.rows.setdefault(int(batch.slots[row]), {})
             logits = self.logits(row).copy() if batch.outputs[row] else None

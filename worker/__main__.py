@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 
@@ -14,7 +13,6 @@ __all__ = ["run", "run_cpu", "run_cuda", "run_metal", "run_vulkan"]
 # signal at all, and others would print where it met them.
 if (sys.argv[1:2] or ["serve"])[0].startswith(("serve", "-")):
     leave_when_told()
-    gc.disable()  # until it is ready, see `hurry.py`
 
 # numpy's library for matrices would start a thread for each CPU, which spins: 60 ms of CPU time on
 # two CPUs. Nobody here multiplies any.

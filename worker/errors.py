@@ -33,7 +33,12 @@ Foreign errors are translated where they are met; `cli/main.py` turns these into
 
 from __future__ import annotations
 
+import errno
 from typing import ClassVar
+
+# How the loader of libraries and Python's threads say that there is no memory, in errors that mean
+# other things too.
+_EXHAUSTED = ("cannot allocate memory", "failed to map segment", "can't start new thread")
 
 
 class WorkerError(Exception):
@@ -220,3 +225,15 @@ class UnavailableError(RequestError, http_status=503, code="unavailable"):
 
 class InferenceTimeoutError(RequestError, http_status=504, code="INFERENCE_TIMEOUT"):
     """The job took longer than a job may take."""
+
+
+def out_of_memory(error: BaseException) -> DoesNotFitError | None:
+    """The error that one of Python's own stands for, where memory ran out; else None."""
+    said = str(error).lower()
+    if (
+        isinstance(error, MemoryError)
+        or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+        or (isinstance(error, ImportError | RuntimeError) and any(w in said for w in _EXHAUSTED))
+    ):
+        return DoesNotFitError("Memory ran out.", hint="Free some, or raise the limit.")
+    return None

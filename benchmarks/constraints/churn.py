@@ -21,7 +21,7 @@ from benchmarks.constraints.tools import TOOLS
 from worker.demo import MODEL_PATH
 from worker.grammar.constraint import Constraint, schema_constraint
 from worker.llama.backend import LlamaBackend
-from worker.llama.context_options import ContextOptions
+from worker.llama.context import ContextOptions
 from worker.llama.guides import guides as module
 from worker.llama.guides.guides import Guides
 from worker.llama.guides.matcher import TokenMask

@@ -32,7 +32,6 @@ from benchmarks.session.model import AGENTS, write_reciting
 from benchmarks.session.story import story
 from benchmarks.shapes import SHAPES
 from worker import machine
-from worker.bench.measure.machine import cpu_name
 from worker.llama import library
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -64,7 +63,7 @@ def main() -> None:
         configuration: dict[str, object] = {
             "threads": given.threads,
             "rounds": given.rounds,
-            "cpu": cpu_name(),
+            "cpu": machine.cpu()[0],
             "cpus": machine.usable_cpus(),
             "features": library.proof().verdict().features,
             "python": platform.python_version(),

@@ -23,7 +23,7 @@ from worker import log
 from worker.bench.measure.bare_loop import greedy_samplers, read_runs, write_steps
 from worker.bench.measure.client import StreamedAnswer
 from worker.llama.backend import LlamaBackend
-from worker.llama.context_options import ContextOptions
+from worker.llama.context import ContextOptions
 from worker.llama.weights import LoadOptions
 
 _MIN_SHARED = 32  # tokens; BOS alone is no prefix worth a copy

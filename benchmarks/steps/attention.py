@@ -20,7 +20,7 @@ from benchmarks.peers.quotients import quotient
 from worker import log, machine
 from worker.bench.measure.bare_loop import BareLoop, rate
 from worker.llama.backend import LlamaBackend
-from worker.llama.context_options import ContextOptions
+from worker.llama.context import ContextOptions
 from worker.llama.weights import LoadOptions
 
 DEPTHS = (0, 256, 700, 1100)

@@ -41,7 +41,7 @@ class StepCosts(msgspec.Struct, frozen=True):
 def record(model: Path) -> StepCosts:
     """Measure a model."""
     from worker.llama.backend import LlamaBackend
-    from worker.llama.context_options import ContextOptions
+    from worker.llama.context import ContextOptions
     from worker.llama.weights import LoadOptions
 
     slots = max(ROWS) + 1

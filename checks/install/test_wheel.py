@@ -135,8 +135,8 @@ def test_it_serves(bare: Path) -> None:
 def test_waiting_threads_are_steered(bare: Path) -> None:
     """The rules of spinning hold with the libgomp inside the wheel."""
     code = (
-        "from worker.llama import library, spin\n"
-        "import pathlib; gomp = spin._libgomp(); print(pathlib.Path(gomp._name).parent.name)"
+        "from worker.llama import library; from worker.llama.process import openmp\n"
+        "import pathlib; gomp = openmp._libgomp(); print(pathlib.Path(gomp._name).parent.name)"
     )
     assert said(bare, "python", "-c", code).strip() == "llama_cpp_python.libs"
     tests = (f"tests/llama/test_{name}.py" for name in ("spin", "variants", "backends"))

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from tests.cache.states import ROW_BYTES, FakeState, ints
+from tests.support.disks import flush
 from worker import files, log
 from worker.cache import folder
 from worker.cache.disk import Disk
@@ -68,7 +69,7 @@ def read_or_die(*args: Any) -> np.ndarray:
 def check_all(place: Path) -> tuple[Store, Disk, int]:
     """A new worker's store and disk, and how many tokens it has found; all were right."""
     disk = Disk(place, ROOM, b"model", ROW_BYTES)
-    disk.flush()
+    flush(disk)
     store = Store(MEMORY, needs_rest=True, disk=disk)
     total = 0
     for number in range(NUM_CHATS):
@@ -97,7 +98,7 @@ def work(place: Path, begun: int) -> None:
         number = draw.randrange(NUM_CHATS)
         for length, state in states_of(number).items():
             store.keep(ints(chat_of(number)[:length]), state)
-        disk.flush()
+        flush(disk)
 
 
 def started(place: Path) -> int:

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from tests.support.cases import for_each
 from tests.support.models.ggufs import QUANTIZED, TYPE_BY_NAME
-from worker.audit.numbers import odd_numbers
-from worker.gguf.quant import ENCODINGS, NEVER_WEIGHTS
-from worker.gguf.scales import MAX_WEIGHT, fields_of
+from worker.audit.weights import odd_numbers
+from worker.gguf.quant import ENCODINGS, MAX_WEIGHT, NEVER_WEIGHTS, fields_of
 from worker.llama.library import ggml
 
 PLAIN = ("F32", "F16", "BF16", "F64")

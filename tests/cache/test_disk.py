@@ -17,10 +17,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.cache.states import ROW_BYTES, FakeState, check_parts, ints, rest_of
+from tests.support.disks import flush
 from worker import log
 from worker.cache import block_file, disk, folder
 from worker.cache.disk import Disk
-from worker.cache.index import room_of
+from worker.cache.folder import room_of
 from worker.cache.store import Store
 from worker.errors import UsageError
 
@@ -48,13 +49,13 @@ class Opened:
     ) -> Store:
         """One more worker's store."""
         self.disks.append(Disk(self.path, room, identity, ROW_BYTES, max_waiting=waiting))
-        self.disks[-1].flush()
+        flush(self.disks[-1])
         return Store(memory, needs_rest=needs_rest, disk=self.disks[-1])
 
     def flush(self) -> None:
         """Wait until all have written what they had to."""
         for one in self.disks:
-            one.flush()
+            flush(one)
 
     def files(self) -> list[Path]:
         """All files in the models' folders."""

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from tests.cache.states import ROW_BYTES, FakeState, check_parts, endings, ints, rest_of
 from tests.support import accidents
 from tests.support.accidents import block_files, cut, flipped
+from tests.support.disks import flush
 from worker.cache import folder
 from worker.cache.disk import Disk
-from worker.cache.index import room_of
+from worker.cache.folder import room_of
 from worker.cache.store import Store
 
 BIG = 1 << 30
@@ -61,7 +62,7 @@ class Workers:
     def new_disk(self) -> Disk:
         """Another worker's view of the folder, once it is listed."""
         disk = Disk(self.path, self.room, b"model", ROW_BYTES)
-        disk.flush()
+        flush(disk)
         return disk
 
     def new_store(self) -> Store:
@@ -121,7 +122,7 @@ class Workers:
             case "full":
                 with mock.patch.object(folder, "write", full):
                     self.stores[0].keep(ints(tokens), FakeState(tokens, self.rest_bytes))
-                    self.disks[0].flush()
+                    flush(self.disks[0])
                 self.kept.append(tokens)
             case "touch":
                 accidents.damage(self.path, number, lambda data, _: bytes(data))

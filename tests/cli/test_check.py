@@ -18,7 +18,7 @@ from tests.support.models import ggufs
 from tests.support.models.adapters import lora_gguf
 from tests.support.models.projectors import projector_gguf
 from tests.support.programs.processes import ended
-from worker.cli.check import progress
+from worker.cli import check as command
 from worker.cli.main import main
 
 
@@ -209,8 +209,8 @@ def test_progress(
 ) -> None:
     """On a terminal a bar says what takes long, on standard error, and is gone in the end."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setattr(progress, "_PATIENCE_S", 0.0)
-    monkeypatch.setattr(progress, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(command, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(command, "_PAUSE_S", 0.0)
     monkeypatch.setenv("FORCE_COLOR", "1")
     (folder / "z\x1b[7m.gguf").touch()
     code, lines, prose = check(capsys, "--json", folder)

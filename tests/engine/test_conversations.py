@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from tests.engine.driving import KINDS, check_books
 from tests.support import accidents
 from tests.support.accidents import Damage, cut, flipped, zeroed
+from tests.support.disks import flush
 from tests.support.fakes import FakeBackend, continuation
 from worker.cache.disk import Disk
-from worker.cache.index import room_of
+from worker.cache.folder import room_of
 from worker.cache.store import Store
 from worker.engine.backend import BatchError, OutOfCells
 from worker.engine.engine import Engine
@@ -121,7 +122,7 @@ class Worker:
             if setting.room:
                 identity = b"model"
                 self.disk = Disk(setting.place, setting.room, identity, self.backend.row_bytes)
-                self.disk.flush()
+                flush(self.disk)
             self.store = Store(
                 setting.memory, needs_rest=self.backend.shape.needs_rest, disk=self.disk
             )
@@ -161,7 +162,7 @@ class Worker:
                 assert delta.error is not None or tokens == self.answer(request)
                 del self.running[delta.id]
         if self.disk is not None:
-            self.disk.flush()
+            flush(self.disk)
         check_books(self.engine, self.backend)
         if self.store is not None:
             self.store.check_integrity()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.driving import engine_over, request, run
+from tests.support.disks import flush
 from tests.support.fakes import FakeBackend
 from worker.cache.disk import Disk
 from worker.cache.store import Store
@@ -110,7 +111,7 @@ def test_hits_are_counted_by_source(tmp_path: Path) -> None:
     def new_engine() -> tuple[Engine, Store]:
         backend = FakeBackend(num_cells=400, num_slots=1, vocab_size=10_000)
         disk = Disk(tmp_path, 1 << 20, b"model", backend.row_bytes)
-        disk.flush()
+        flush(disk)
         store = Store(1 << 20, needs_rest=False, disk=disk)
         return Engine(backend, lambda: backend.now, store=store), store
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.models import ggufs
 from worker.errors import ModelFileError
-from worker.gguf.pinned import pinned
+from worker.gguf.source import pinned
 from worker.model.config import load_config
 
 

@@ -18,11 +18,9 @@ from hypothesis import strategies as st
 from tests.support.models import ggufs
 from worker.errors import ModelFileError
 from worker.gguf import source
-from worker.gguf.fingerprints import PADDING
 from worker.gguf.header import TYPES, Header, Value
-from worker.gguf.policy import Policy
 from worker.gguf.reader import read_header
-from worker.gguf.strings import StringArray, scan
+from worker.gguf.strings import PADDING, StringArray, scan
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "worker/demo/demo-5m-f16.gguf"
@@ -252,15 +250,6 @@ def test_the_header_keeps_no_file_open(tmp_path: Path) -> None:
     path.unlink()
     assert after <= before
     assert _tokens(header)[1] == "<s>"
-
-
-def test_limits_are_those_of_the_policy(tmp_path: Path) -> None:
-    """Metadata above the budget is refused, and a larger budget takes it."""
-    path = ggufs.write_llama(tmp_path / "m.gguf")
-    with pytest.raises(ModelFileError) as caught:
-        read_header(path, Policy(max_metadata_bytes=5000))
-    assert caught.value.code == "METADATA_TOO_LARGE"
-    assert read_header(path, Policy(max_metadata_bytes=50_000)).tensors
 
 
 def open_files() -> set[Path]:

@@ -10,8 +10,7 @@ import pytest
 from worker.errors import DoesNotFitError, UsageError
 from worker.gguf.quant import FILE_TYPES, label_in_name
 from worker.hub.catalog import load_catalog
-from worker.hub.choice import OfferedFile, choose, offers, only
-from worker.hub.companions import companions
+from worker.hub.choice import OfferedFile, choose, companions, offers, only
 from worker.hub.name import Named, Reference, Remote, parse
 from worker.machine import Memory
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.models import ggufs
-from worker.hub.choice import offers
-from worker.hub.companions import companions, companions_here
+from worker.hub.choice import companions, companions_here, offers
 
 MODELS = {"m-Q4_K_M.gguf": 4000, "m-F16.gguf": 16000}
 

@@ -10,7 +10,7 @@ import pytest
 
 from worker.lifecycle import loaded
 from worker.lifecycle.loaded import Loaded
-from worker.llama.process import large_pages
+from worker.llama.process import memory
 
 
 @pytest.mark.parametrize("num_streams", [0, 2])
@@ -36,8 +36,8 @@ def test_large_pages_come_slowly_beside_requests(
         moved.append(stretch)
         return 4
 
-    monkeypatch.setattr(large_pages, "stretches", stretches_of)
-    monkeypatch.setattr(large_pages, "collapse", collapse)
+    monkeypatch.setattr(memory, "stretches", stretches_of)
+    monkeypatch.setattr(memory, "collapse", collapse)
     of: Any = SimpleNamespace(engine=SimpleNamespace(num_streams=num_streams))
     asyncio.run(Loaded.use_large_pages(of))
     assert moved == stretches

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,7 @@ def test_cells_of_a_picture(kind: str, tmp_path: Path) -> None:
         reads=(str(model), str(file)),
     )  # fmt: skip
     projector = load_projector(file)
-    with MediaEncoder(setup) as encoder:
+    with contextlib.closing(MediaEncoder(setup)) as encoder:
         encoder.wait()
         made = encoder.encode(png(560, 560))
     rows = sum(len(piece.vectors) for piece in made.pieces) // (4 * encoder.ready.width)

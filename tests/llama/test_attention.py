@@ -16,8 +16,7 @@ from worker import log
 from worker.engine.backend import BatchError
 from worker.llama.backend import LlamaBackend
 from worker.llama.library import native
-from worker.memory.buffers import compute_bytes, step_bytes
-from worker.memory.plain import plain_rows
+from worker.memory.buffers import compute_bytes, plain_rows, step_bytes
 from worker.model.config import load_config
 from worker.settings import Settings
 

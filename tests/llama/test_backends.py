@@ -14,7 +14,7 @@ from worker.errors import ResidencyError, UsageError
 from worker.lifecycle.prepared import check_build
 from worker.llama import library
 from worker.llama.backend import LlamaBackend
-from worker.llama.context_options import ContextOptions
+from worker.llama.context import ContextOptions
 from worker.llama.weights import LoadOptions
 from worker.settings import Settings
 

@@ -11,8 +11,8 @@ from tests.support.guessing import SAMPLINGS, guesses_change_nothing
 from tests.support.models import ggufs
 from tests.support.sessions import load
 from worker.llama.backend import LlamaBackend
-from worker.llama.context_options import ContextOptions
-from worker.llama.draft.companion import DraftModel
+from worker.llama.companion import DraftModel
+from worker.llama.context import ContextOptions
 from worker.llama.weights import LoadOptions
 
 

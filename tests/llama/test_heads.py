@@ -26,7 +26,7 @@ from worker.lifecycle.prepared import memory_with, prepare, with_heads
 from worker.lifecycle.worker import Worker
 from worker.llama import hidden_states
 from worker.llama.backend import LlamaBackend
-from worker.llama.draft.companion import Heads
+from worker.llama.companion import Heads
 from worker.memory.plan import estimate
 from worker.model.config import load_config
 from worker.settings import Settings

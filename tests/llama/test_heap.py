@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from benchmarks.constraints.churn import anonymous
-from worker.llama.process.heap import return_pages
+from worker.llama.process.memory import return_pages
 
 pytestmark = pytest.mark.skipif(
     not hasattr(ctypes.CDLL(None), "malloc_trim") or not sys.platform.startswith("linux"),
@@ -38,10 +38,10 @@ def test_pages_between_blocks_go_back() -> None:
 
 _THREADS = """
 import ctypes, sys, threading
-from worker.llama.process import heap
+from worker.llama.process import memory
 
 if sys.argv[1] == "shared":
-    heap.share_one()
+    memory.share_one()
 libc = ctypes.CDLL(None)
 libc.malloc.restype = libc.fdopen.restype = ctypes.c_void_p
 threads = [threading.Thread(target=libc.malloc, args=(5_000,)) for _ in range(4)]

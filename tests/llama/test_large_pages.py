@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from worker.llama.process import large_pages
+from worker.llama.process import memory
 
 _SIZE, _FILLED, _STRETCH = 64 << 20, 40 << 20, 8 << 20
-_ADVICE = large_pages._COLLAPSE  # pyright: ignore[reportPrivateUsage]
+_ADVICE = memory._COLLAPSE  # pyright: ignore[reportPrivateUsage]
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def mine(block: mmap.mmap) -> list[range]:
     start = address_of(block)
     return [
         stretch
-        for stretch in large_pages.stretches(_STRETCH)
+        for stretch in memory.stretches(_STRETCH)
         if start <= stretch.start and stretch[-1] + stretch.step <= start + _SIZE
     ]
 
@@ -56,7 +56,7 @@ def test_what_is_whole_is_moved(filled: mmap.mmap) -> None:
     libc = ctypes.CDLL(None)
     if libc.madvise(ctypes.c_void_p(first.start), ctypes.c_size_t(first.step), _ADVICE):
         pytest.skip("a kernel that moves nothing (before Linux 6.1), or no large page is free")
-    moved = sum(large_pages.collapse(stretch) for stretch in stretches)
+    moved = sum(memory.collapse(stretch) for stretch in stretches)
     assert first.step <= moved <= _FILLED  # less where no more are free
     assert in_large_pages() >= before + moved
     assert filled[:_FILLED] == b"x" * _FILLED
@@ -74,8 +74,8 @@ def test_stretches_are_as_long_as_asked(filled: mmap.mmap) -> None:
 
 def test_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who switched large pages off gets none; nor does a system without them."""
-    monkeypatch.setattr(large_pages, "_SETTINGS", tmp_path)
-    assert large_pages.stretches(_STRETCH) == []
+    monkeypatch.setattr(memory, "_SETTINGS", tmp_path)
+    assert memory.stretches(_STRETCH) == []
     (tmp_path / "enabled").write_text("always madvise [never]\n")
     (tmp_path / "hpage_pmd_size").write_text("2097152\n")
-    assert large_pages.stretches(_STRETCH) == []
+    assert memory.stretches(_STRETCH) == []

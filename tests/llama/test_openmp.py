@@ -11,9 +11,8 @@ import pytest
 from tests.support.metrics import scrape
 from tests.support.programs.processes import WorkerProcess, serving, until
 from worker import machine
-from worker.llama import library
+from worker.llama import library, soundness
 from worker.llama.process import openmp
-from worker.llama.soundness import verdict
 
 _OPTIONS = ("--ctx-size", "512", "-np", "1", "-t", "2")
 needs_two = pytest.mark.skipif(machine.usable_cpus() < 2, reason="needs two CPUs")
@@ -56,8 +55,8 @@ def test_a_thread_that_cannot_be_made_is_an_error_of_ours(
     """libgomp ends the process by itself; our last line says so, and names the variable."""
     # A death forgets the proof, and without one the proof itself would die first.
     proven = library.proof().verdict()
-    monkeypatch.setattr(verdict, "_folders", lambda: [tmp_path / "gguf-worker" / "proofs"])
-    verdict.remember(verdict.key(library.build().variant), proven)
+    monkeypatch.setattr(soundness, "_folders", lambda: [tmp_path / "gguf-worker" / "proofs"])
+    soundness.remember(soundness.key(library.build().variant), proven)
     env = {"OMP_STACKSIZE": "9999G", "XDG_CACHE_HOME": str(tmp_path)}
     worker = WorkerProcess("serve", "--port", "0", "--model", str(tiny), *_OPTIONS, env=env)
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
@@ -10,16 +9,15 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from worker import machine
-from worker.llama import spin
 from worker.llama.backend import LlamaBackend
-from worker.llama.context_options import ContextOptions
-from worker.llama.spin import Spin, apart, native_threads
+from worker.llama.context import ContextOptions
+from worker.llama.process import openmp
+from worker.llama.process.openmp import Spin
 from worker.llama.weights import LoadOptions
 
 ALONE, SHARED = 0.02, 0.9
@@ -28,7 +26,7 @@ BUSY = "import os\nprint(flush=True)\nparent = os.getppid()\nwhile os.getppid() 
 DECODES = 500  # the busiest machine takes one or two
 
 pytestmark = pytest.mark.skipif(
-    spin.waiting_ns() is None or machine.usable_cpus() < 2,
+    openmp.waiting_ns() is None or machine.usable_cpus() < 2,
     reason="needs Linux's scheduler statistics and two CPUs",
 )
 
@@ -152,76 +150,27 @@ def test_a_thread_that_ends_meanwhile_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Threads are read one after the other; one that has ended by then is passed over."""
-    monkeypatch.setattr("worker.llama.spin.TASKS", tmp_path)
-    monkeypatch.setattr(spin, "TASKS", tmp_path)
+    monkeypatch.setattr("worker.llama.process.openmp.TASKS", tmp_path)
+    monkeypatch.setattr(openmp, "TASKS", tmp_path)
     for name, text in ((str(os.getpid()), "900 7 1"), ("2", "30 5 1"), ("3", None)):
         (tmp_path / name).mkdir()
         if text is not None:
             (tmp_path / name / "schedstat").write_text(text)
-    assert spin.waiting_ns() == 12
+    assert openmp.waiting_ns() == 12
     (tmp_path / str(os.getpid()) / "schedstat").write_text("0 0 0")
-    assert spin.waiting_ns() is None  # this kernel does not count
+    assert openmp.waiting_ns() is None  # this kernel does not count
     (tmp_path / str(os.getpid()) / "schedstat").unlink()
-    assert spin.waiting_ns() is None  # nor does this one
+    assert openmp.waiting_ns() is None  # nor does this one
 
 
 def test_a_choice_in_the_environment_is_left_alone() -> None:
     """Where the user has set libgomp's variables, they stay as they are."""
     code = (
-        "import os; from worker.llama import library, spin\n"
-        "print(os.environ['GOMP_SPINCOUNT'], spin.Spin(2)._gomp)"
+        "import os; from worker.llama import library; from worker.llama.process import openmp\n"
+        "print(os.environ['GOMP_SPINCOUNT'], openmp.Spin(2)._gomp)"
     )
     environment = {**os.environ, "GOMP_SPINCOUNT": "77"}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["77", "None"]
-
-
-def test_threads_that_slept_wake_on_another_cpu(
-    decoding: Spin, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They are kept from the CPU of the thread that wakes them for one step after a pause; between
-    two steps, and afterwards, they may run where they like."""
-    clock = [1000.0]
-    monkeypatch.setattr(spin, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
-    everywhere = os.sched_getaffinity(0)
-    seen: list[list[set[int]]] = []
-
-    def look() -> None:
-        seen.append([])
-        for task in native_threads():
-            with contextlib.suppress(ProcessLookupError):  # another test's thread may end now
-                seen[-1].append(os.sched_getaffinity(task))
-
-    def fail() -> None:
-        look()
-        raise ZeroDivisionError
-
-    with ThreadPoolExecutor(1) as pool:  # one that has a team of its own
-        pool.submit(decoding.form_team).result()
-        for pause, compute in ((5.0, look), (0.0004, look), (5.0, fail)):
-            clock[0] += pause
-            with contextlib.suppress(ZeroDivisionError):
-                pool.submit(decoding.timed, compute).result()
-        look()
-    after_pause, between, failed, afterwards = seen
-    assert after_pause
-    for kept in (after_pause, failed):
-        assert all(len(allowed) == len(everywhere) - 1 for allowed in kept)
-    for free in (between, afterwards):
-        assert all(allowed == everywhere for allowed in free)
-
-
-def test_apart_where_nothing_can_be_moved(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A system that forbids it, or has no such call, computes all the same."""
-
-    def forbid(*_: object) -> None:
-        raise PermissionError
-
-    monkeypatch.setattr(os, "sched_setaffinity", forbid)
-    with apart():
-        pass
-    monkeypatch.delattr(os, "sched_getaffinity")
-    with apart():
-        pass

@@ -12,8 +12,7 @@ import pytest
 
 from tests.support.models import ggufs
 from worker.errors import ModelFileError
-from worker.llama.context import Context
-from worker.llama.context_options import ContextOptions
+from worker.llama.context import Context, ContextOptions
 from worker.llama.library import native
 from worker.llama.weights import LoadOptions, Weights
 from worker.model.config import load_config

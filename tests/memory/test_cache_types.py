@@ -8,8 +8,7 @@ import pytest
 
 from tests.support.models import ggufs
 from worker.errors import ModelLoadError, UsageError
-from worker.llama.context import Context
-from worker.llama.context_options import ContextOptions
+from worker.llama.context import Context, ContextOptions
 from worker.llama.weights import LoadOptions, Weights
 from worker.machine import Memory
 from worker.memory.plan import estimate

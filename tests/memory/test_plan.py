@@ -18,8 +18,7 @@ from worker import log
 from worker.errors import DoesNotFitError
 from worker.llama import library
 from worker.llama.adapters import adapter_key
-from worker.llama.context import Context
-from worker.llama.context_options import ContextOptions
+from worker.llama.context import Context, ContextOptions
 from worker.llama.packing import packed_encodings
 from worker.llama.weights import LoadOptions, Weights
 from worker.machine import Memory, human_bytes

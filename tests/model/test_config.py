@@ -29,8 +29,7 @@ from worker.errors import ModelFileError
 from worker.llama.library import native
 from worker.model.architectures import DRAFTERS, ENCODER_DECODERS, ENCODERS, KNOWN
 from worker.model.config import ModelConfig, load_config
-from worker.model.families import PRE_TOKENIZERS
-from worker.model.tokenizer import TokenizerConfig
+from worker.model.tokenizer import PRE_TOKENIZERS, TokenizerConfig
 
 VOCABS = sorted((Path(__file__).parents[2] / "../shared/vocabs").resolve().glob("*.gguf"))
 needs_vocabs = pytest.mark.skipif(not VOCABS, reason="the folder ../shared/vocabs is missing")

@@ -11,7 +11,7 @@ from tests.support.models.heads import OTHERS, WRITERS
 from worker.errors import UsageError
 from worker.gguf.reader import read_header
 from worker.model.config import load_config
-from worker.model.heads import check_heads, why_no_heads
+from worker.model.drafts import check_heads, why_no_heads
 
 
 @pytest.mark.parametrize("name", [*WRITERS, *OTHERS])

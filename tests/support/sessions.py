@@ -17,8 +17,8 @@ from worker.engine.request import GenerationParams, Prompt, Request, SamplingPar
 from worker.engine.sequence import Delta, Sequence
 from worker.engine.steps.plan import StepPlan
 from worker.llama.backend import LlamaBackend
-from worker.llama.context_options import ContextOptions
-from worker.llama.draft.companion import DraftModel, Heads
+from worker.llama.companion import DraftModel, Heads
+from worker.llama.context import ContextOptions
 from worker.llama.library import native
 from worker.llama.weights import LoadOptions
 

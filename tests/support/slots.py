@@ -11,7 +11,7 @@ from tests.support.models import ggufs
 from tests.support.models.architectures import WRITERS
 from worker.cache.state import BLOCK, Parts, SlotState
 from worker.llama.backend import LlamaBackend
-from worker.llama.context_options import ContextOptions
+from worker.llama.context import ContextOptions
 from worker.llama.weights import LoadOptions
 
 NO_FLASH: dict[str, Any] = {"flash_attn": "off"}

@@ -11,7 +11,6 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from worker.bench.plan import BenchPlan, Level
-from worker.bench.scores import Quality
 from worker.bench.sections import (
     BareSpeed,
     Depths,
@@ -19,6 +18,7 @@ from worker.bench.sections import (
     HttpSpeed,
     LoadTimes,
     Machine,
+    Quality,
     TokenCost,
     VectorSpeed,
 )

@@ -145,12 +145,6 @@ class Disk:
                 break
             self._write(item, item.used(now))
 
-    def flush(self) -> None:
-        """Wait until the folder is listed and nothing waits to be written; for tests."""
-        self._listed.wait()
-        with self._change:
-            self._change.wait_for(lambda: not (self._waiting or self._to_use))
-
     def check_integrity(self) -> None:
         """Raise AssertionError unless the books fit together."""
         self.folder.index.check_integrity()

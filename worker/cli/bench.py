@@ -153,7 +153,7 @@ def _plan(arguments: argparse.Namespace) -> tuple[BenchPlan, bool]:
     from worker.bench.report.verdict import DEFAULT_MAX_KLD
     from worker.lifecycle.prepared import load_draft
     from worker.model.config import load_config
-    from worker.model.heads import check_heads
+    from worker.model.drafts import check_heads
 
     settings = with_draft_path(settings_from(arguments))
     if settings.draft not in (None, "model", "mtp"):

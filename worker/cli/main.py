@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from worker import __version__, log
-from worker.errors import UsageError, WorkerError
-from worker.lifecycle.exhaustion import out_of_memory
+from worker.errors import UsageError, WorkerError, out_of_memory
 from worker.lifecycle.leave import leave
 
 # Command -> its help in one line. Its module in this package is imported when it is asked for:
@@ -33,7 +32,9 @@ COMMANDS = {
     "fleet": "serve several models or replicas behind one endpoint, on one machine or many",
     "version": "say what is installed and which backends it has",
 }
-_FOLDERS = {name: f"{name}.command" for name in ("check", "plan", "top")}
+# Entry points of commands that come with other distributions: functions of the words behind the
+# command's name, which return the exit code.
+_COMMANDS = "worker.commands"
 _INTERRUPTED = 130
 _FREE_ROOM = "Free some room where the output goes, and start again."
 _LOOK_AT_RIGHTS = "Look at its rights and at its folder's, or name another."
@@ -67,7 +68,7 @@ def parser(*wanted: str) -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, line in COMMANDS.items():
         if name in wanted and name != "fleet":  # which has a parser of its own
-            module = importlib.import_module(f"worker.cli.{_FOLDERS.get(name, name)}")
+            module = importlib.import_module(f"worker.cli.{name}")
             command = commands.add_parser(
                 name, help=line, description=module.DESCRIPTION, epilog=module.EXAMPLE,
                 allow_abbrev=False,
@@ -92,7 +93,7 @@ def main(argv: Sequence[str], backend: str | None = None) -> int:
         parser().print_help(sys.stderr)
     try:
         if words[:1] == ["fleet"]:
-            return importlib.import_module("worker.cli.fleet").run(words[1:])
+            return _run_fleet(words[1:])
         arguments = parse(words)
         if backend is not None and arguments.backend != backend:
             raise UsageError(f"This command is for --backend {backend} alone.")
@@ -107,6 +108,18 @@ def main(argv: Sequence[str], backend: str | None = None) -> int:
         return 0
     except Exception as error:  # noqa: BLE001  (the last line must say what it was)
         return _fail(_foreign(error))
+
+
+def _run_fleet(words: Sequence[str]) -> int:
+    """Raises UsageError where it is not installed."""
+    from importlib.metadata import entry_points
+
+    for found in entry_points(group=_COMMANDS, name="fleet"):
+        return found.load()(words)
+    raise UsageError(
+        "`worker fleet` is a distribution of its own, which is not installed.",
+        hint="Install it beside the worker: `make install FLEET=1`, or `pip install ./fleet`.",
+    )
 
 
 def _foreign(error: Exception) -> WorkerError:

@@ -46,10 +46,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     from worker.cli.model import fetched_models
     from worker.cli.progress import load_progress
-    from worker.llama.process import heap
+    from worker.llama.process import memory
     from worker.service.server import serve
 
-    heap.share_one()  # before the first thread
+    memory.share_one()  # before the first thread
     path, settings = fetched_models(settings)
     if settings.sandbox:
         from worker.isolation.reach import reach_of

@@ -113,7 +113,7 @@ def _show_projector(projector: ProjectorConfig, *, as_json: bool) -> None:
 
 def sections(config: ModelConfig, header: Header) -> Iterable[tuple[str, dict[str, str]]]:
     """Titles and their rows: what the model is, how it is built, its files."""
-    from worker.cli.check.report import places
+    from worker.cli.check import places
 
     yield config.name or config.architecture, _model(config)
     yield "Model card", {name: str(value) for name, value in config.card.items()}

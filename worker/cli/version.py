@@ -10,7 +10,7 @@ from worker import __version__, machine
 from worker.machine import human_bytes
 
 if TYPE_CHECKING:
-    from worker.llama.soundness.verdict import Soundness
+    from worker.llama.soundness import Soundness
 
 
 DESCRIPTION = (
@@ -33,12 +33,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     from worker.cli.calibrate import told
     from worker.cli.console import data_console, write_json
-    from worker.llama import library, variants
+    from worker.llama import library, soundness, variants
     from worker.llama.calibrate import kept
-    from worker.llama.soundness import verdict
 
     build, devices = library.build(), library.devices()
-    proof = verdict.recall(verdict.key(build.variant))
+    proof = soundness.recall(soundness.key(build.variant))
     if arguments.json:
         report = {
             "version": __version__,

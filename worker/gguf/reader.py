@@ -1,8 +1,8 @@
 """Bytes -> header, keys and tensor table of one GGUF file.
 
 The file is read in one pass, without recursion. Every length is compared with the bytes that remain
-and with the policy before anything of that size is allocated. Sizes are Python ints, which do not
-overflow.
+and with the limits below before anything of that size is allocated. Sizes are Python ints, which do
+not overflow.
 
 Only the structure is checked here; `model/checks` judges what the values mean.
 """
@@ -12,12 +12,13 @@ from __future__ import annotations
 import os
 import re
 import struct
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from worker.errors import ModelFileError
-from worker.gguf.fingerprints import PADDING
 from worker.gguf.foreign import check_magic
 from worker.gguf.header import (
     DAMAGED,
@@ -26,20 +27,24 @@ from worker.gguf.header import (
     TYPES,
     Header,
     ModelFile,
+    TensorInfo,
     Value,
     refuse,
 )
-from worker.gguf.policy import Policy
+from worker.gguf.quant import ENCODINGS, REMOVED
 from worker.gguf.source import Source, opened
-from worker.gguf.strings import StringArray, scan
-from worker.gguf.tensors import Row, align, check_tail, place
+from worker.gguf.strings import PADDING, StringArray, scan
 
 MAGIC = b"GGUF"
 _FIXED = 24  # bytes of magic, version and counts
 DEFAULT_ALIGNMENT = 32
+MAX_ALIGNMENT = 65_536
+MAX_METADATA_BYTES = 256 << 20  # header, metadata and tensor table of one file
+MAX_KEYS = MAX_TENSORS = 65_536
+MAX_STRINGS, MAX_ELEMENTS = 2_000_000, 64 << 20  # of one array
+MAX_STRING_BYTES, MAX_KEY_BYTES = 16 << 20, 65_535
 MAX_DIMS = 4
 MAX_TENSOR_NAME = 63  # GGML_MAX_NAME without its NUL
-
 _UINT32, _BOOL, _STRING, _ARRAY, _UINT64 = (
     TYPES[name] for name in ("UINT32", "BOOL", "STRING", "ARRAY", "UINT64")
 )
@@ -53,19 +58,105 @@ _ASCII_KEY = re.compile(r"[\x21-\x7e]+")
 _TEMPLATE_KEY = re.compile(r"tokenizer\.chat_template\.\w+")  # templates may have any name
 
 
-def read_header(path: str | os.PathLike[str], policy: Policy | None = None) -> Header:
+class Row(NamedTuple):
+    """A row of the tensor table as it is stored. `at` is the row's own place in the file."""
+
+    name: str
+    shape: tuple[int, ...]
+    type: int
+    relative: int
+    at: int
+
+
+def align(offset: int, alignment: int) -> int:
+    """The next multiple of `alignment`."""
+    return -(-offset // alignment) * alignment
+
+
+def place(
+    rows: Iterable[Row], begin: int, alignment: int, file_size: int
+) -> tuple[TensorInfo, ...]:
+    """The tensors of a file whose data section begins at `begin`.
+
+    Each must begin where the one before it ends, rounded up to the alignment. llama.cpp takes
+    nothing else, and so there are no holes, no overlaps and no offsets that overflow.
+    """
+    tensors: dict[str, TensorInfo] = {}
+    expected = 0
+    for row in rows:
+        name, shape, kind, relative, at = row
+        if name in tensors:
+            raise refuse("DUPLICATE_TENSOR", f"The tensor {name} is there twice.",
+                         at=at, field=name, got=name, hint=RECONVERT)  # fmt: skip
+        elements, nbytes = _sizes(row)
+        if relative != expected:
+            raise refuse(
+                "BAD_TENSOR_OFFSET", f"{name} does not begin where the tensor before it ends.",
+                at=at, field=name, got=relative, limit=expected,
+            )  # fmt: skip
+        offset = begin + relative
+        if offset + nbytes > file_size:
+            raise refuse(
+                "TRUNCATED", f"The file ends before the weights of {name} do.",
+                at=offset, field=name, got=file_size, limit=offset + nbytes,
+                hint="Download it again and compare its size or checksum.",
+            )  # fmt: skip
+        tensors[name] = TensorInfo(name, shape, kind, offset, relative, nbytes, elements)
+        expected = align(relative + nbytes, alignment)
+    return tuple(tensors.values())
+
+
+def check_tail(tensors: tuple[TensorInfo, ...], begin: int, alignment: int, file_size: int) -> None:
+    """Raise where more bytes follow the last tensor than one alignment."""
+    end = align(max((t.offset + t.nbytes for t in tensors), default=begin), alignment)
+    extra = file_size - end
+    if extra > alignment:
+        raise refuse(
+            "TRAILING_BYTES", f"{extra} bytes follow the last tensor.",
+            at=end, field="data", got=extra, limit=alignment,
+            hint="Something is glued to the file; get it from its publisher.",
+        )  # fmt: skip
+
+
+def _sizes(row: Row) -> tuple[int, int]:
+    """Elements and bytes of a tensor."""
+    name, shape, kind, _, at = row
+    encoding = ENCODINGS.get(kind)
+    if encoding is None:
+        old = REMOVED.get(kind)
+        raise refuse(
+            "BAD_TENSOR_TYPE",
+            f"{name} is stored as {old}, which llama.cpp has dropped."
+            if old else f"{name} has the unknown tensor type {kind}.",
+            at=at, field=name, got=kind, limit=max(ENCODINGS),
+            hint="Get a Q4_0 file, which is repacked while it is loaded."
+            if old else "The file is damaged, or llama-cpp-python has to be updated.",
+        )  # fmt: skip
+    elements = 1
+    for length in shape:
+        elements *= length
+    if not 0 < elements < 2**63:
+        problem = f"has the impossible shape {list(shape)}"
+    elif shape[0] % encoding.block:
+        problem = f"has rows of {shape[0]} elements, which is no multiple of {encoding.block}"
+    else:
+        return elements, elements // encoding.block * encoding.nbytes
+    raise refuse("BAD_SHAPE", f"{name} {problem}.",
+                 at=at, field=name, got=list(shape), limit=encoding.block)  # fmt: skip
+
+
+def read_header(path: str | os.PathLike[str]) -> Header:
     """Read one file's header. Raises ModelFileError where it is no sound GGUF structure."""
-    policy = policy or Policy()
     name = os.fspath(path)
     with opened(name) as fd:
-        return _Parser(Source(fd, name, policy.max_metadata_bytes), policy).header()
+        return _Parser(Source(fd, name, MAX_METADATA_BYTES)).header()
 
 
 class _Parser:
     """A cursor over a source; each method reads one thing and moves on."""
 
-    def __init__(self, source: Source, policy: Policy) -> None:
-        self.source, self.policy = source, policy
+    def __init__(self, source: Source) -> None:
+        self.source = source
         self.at: int = 0
         self.keys: dict[str, Value] = {}
         self.types: dict[str, int] = {}
@@ -79,16 +170,15 @@ class _Parser:
         self.at = len(MAGIC)
         source.need(_FIXED, "its first 24 bytes", at=self.at)
         version = self._version()
-        n_tensors = self._count("n_tensors", self.policy.max_tensors, least=25)
-        n_keys = self._count("n_kv", self.policy.max_keys, least=14)
+        n_tensors = self._count("n_tensors", MAX_TENSORS, least=25)
+        n_keys = self._count("n_kv", MAX_KEYS, least=14)
         for index in range(n_keys):
             self._key(index)
         alignment = self._alignment()
         rows = [self._row(index) for index in range(n_tensors)]
         data_offset = align(self.at, alignment) if rows else self.at
         tensors = place(rows, data_offset, alignment, source.size)
-        if not self.policy.allow_trailing_bytes:
-            check_tail(tensors, data_offset, alignment, source.size)
+        check_tail(tensors, data_offset, alignment, source.size)
         return Header(
             version=version,
             alignment=alignment,
@@ -101,7 +191,7 @@ class _Parser:
 
     def _version(self) -> int:
         version = self._number(_UINT32, "version")
-        if version == 3 or (version == 2 and self.policy.allow_version_2):
+        if version == 3:
             return version
         if version and not version & 0xFFFF:
             code, what = "BIG_ENDIAN", "The file is a big-endian GGUF."
@@ -157,13 +247,13 @@ class _Parser:
 
     def _key(self, index: int) -> None:
         at, field = self.at, f"key {index}"
-        key = self._text(field, self.policy.max_key_bytes, "BAD_KEY")
+        key = self._text(field, MAX_KEY_BYTES, "BAD_KEY")
         plain = _PLAIN_KEY.fullmatch(key) or _TEMPLATE_KEY.fullmatch(key)
         if not _ASCII_KEY.fullmatch(key):
             code, what, hint = "BAD_KEY", f"Key {index} is empty or not printable ASCII", DAMAGED
-        elif not plain and not self.policy.allow_odd_keys:
+        elif not plain:
             code, what = "KEY_STYLE", f"The key {key[:80]} has upper-case letters or an empty part"
-            hint = "Allow odd keys in the policy if you trust the file."
+            hint = RECONVERT
         elif key in self.keys:
             code, what, hint = "DUPLICATE_KEY", f"The key {key[:80]} is there twice", RECONVERT
         else:
@@ -175,7 +265,7 @@ class _Parser:
 
     def _value(self, key: str, kind: int) -> Value:
         if kind == _STRING:
-            return self._text(key, self.policy.max_string_bytes, "STRING_TOO_LONG")
+            return self._text(key, MAX_STRING_BYTES, "STRING_TOO_LONG")
         if kind == _ARRAY:
             return self._array(key)
         if kind not in _SCALARS:
@@ -194,7 +284,7 @@ class _Parser:
         if kind not in _DTYPES:
             raise self._unknown_type(key, kind)
         dtype = _DTYPES[kind]
-        length = self._length(key, self.policy.max_elements, dtype.itemsize, "ARRAY_TOO_LONG")
+        length = self._length(key, MAX_ELEMENTS, dtype.itemsize, "ARRAY_TOO_LONG")
         at, self.at = self.at, self.at + length * dtype.itemsize
         self.source.need(self.at, key, at=at)
         values = np.frombuffer(self.source.data, dtype, length, at).copy()
@@ -206,7 +296,7 @@ class _Parser:
         return values
 
     def _strings(self, key: str) -> StringArray:
-        left = self._length(key, self.policy.max_strings, 8, "ARRAY_TOO_LONG")
+        left = self._length(key, MAX_STRINGS, 8, "ARRAY_TOO_LONG")
         begin, source = self.at, self.source
         source.need(begin + 8 * left, key, at=begin)
         pieces: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
@@ -218,7 +308,7 @@ class _Parser:
                 break
             # The next string ends behind the bytes read so far, or behind the end of the file.
             at = self.at
-            size = self._length(key, self.policy.max_string_bytes, 1, "STRING_TOO_LONG")
+            size = self._length(key, MAX_STRING_BYTES, 1, "STRING_TOO_LONG")
             source.need(self.at + size, key, at=at)
             self.at = at
         starts = np.concatenate(pieces) - begin + 8
@@ -236,15 +326,15 @@ class _Parser:
         stored = self.types.get(key, _UINT32)
         if stored != _UINT32 or not isinstance(value, int) or value < 1 or value & (value - 1):
             problem = "must be a power of two, stored as UINT32"
-        elif value > self.policy.max_alignment:
-            problem = f"must not be above {self.policy.max_alignment}"
-        elif value < DEFAULT_ALIGNMENT and not self.policy.allow_small_alignment:
+        elif value > MAX_ALIGNMENT:
+            problem = f"must not be above {MAX_ALIGNMENT}"
+        elif value < DEFAULT_ALIGNMENT:
             problem = f"is below {DEFAULT_ALIGNMENT}: native code ends where mapped weights are so"
         else:
             return value
         raise refuse(
             "BAD_ALIGNMENT", f"{key} {problem}.", at=self.offsets[key], field=key,
-            got=value, limit=self.policy.max_alignment, hint=RECONVERT,
+            got=value, limit=MAX_ALIGNMENT, hint=RECONVERT,
         )  # fmt: skip
 
     def _row(self, index: int) -> Row:

@@ -1,4 +1,5 @@
-"""The first bytes of a file, read as they are asked for.
+"""Files as they are opened: their first bytes, read as they are asked for; and from checking to
+loading, so that the files that were checked are the files that are loaded.
 
 They are read with `pread` and not mapped. So when another process cuts the file short, or the disk
 fails, that is an error here and not a SIGBUS.
@@ -9,15 +10,16 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from worker.gguf import foreign
-from worker.gguf.header import Identity, refuse
+from worker.gguf.header import Identity, ModelFile, refuse
 
 _FIRST_READ = 4 * 1024 * 1024
 _AT_ONCE = 16 * 1024 * 1024  # a file up to this size, a vocabulary for example, is read at once
+_DESCRIPTORS = Path("/proc/self/fd")
 
 
 class Source:
@@ -90,3 +92,37 @@ def opened(path: str) -> Generator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+@contextmanager
+def pinned(files: Sequence[ModelFile]) -> Generator[list[str]]:
+    """Paths that lead to the very files that were read, whatever is renamed over them.
+
+    On Linux the paths go through open descriptors and are good inside the block: one that another
+    file is renamed over still leads to the old one. Elsewhere they are the plain paths.
+
+    Raises CHANGED where a file was replaced, cut or written since it was read, or where it is
+    written while the block runs.
+    """
+    with ExitStack() as stack:
+        descriptors = [stack.enter_context(opened(file.path)) for file in files]
+        paths = [
+            str(_DESCRIPTORS / str(descriptor)) if _DESCRIPTORS.is_dir() else file.path
+            for file, descriptor in zip(files, descriptors, strict=True)
+        ]
+        _check(files, descriptors)
+        yield paths
+        _check(files, paths)
+
+
+def _check(files: Sequence[ModelFile], places: Sequence[int | str]) -> None:
+    """Raise CHANGED unless each place, a descriptor or a path, is the file that was read."""
+    for file, place in zip(files, places, strict=True):
+        now = Identity.of(os.stat(place))  # noqa: PTH116  (a Path is no descriptor)
+        if now != file.identity:
+            how = "became shorter" if now.size < file.size else "was replaced or written"
+            raise refuse(
+                "CHANGED", f"{file.path} {how} after it was checked.",
+                got=now.size, limit=file.size,
+                hint="Wait until it is complete and start again.",
+            )  # fmt: skip

@@ -9,26 +9,25 @@ import msgspec
 
 from worker.gguf.fields import Fields
 from worker.gguf.header import TYPES, Header, TensorInfo, refuse
-from worker.gguf.policy import Policy
 from worker.gguf.reader import read_header
 from worker.gguf.split_name import SplitName
 
 _COUNT, _NUMBER, _TENSORS = "split.count", "split.no", "split.tensors.count"
 _ARCHITECTURE = "general.architecture"
+MAX_SPLITS = 4096
 _AGAIN = "Download all files of the model again into one folder."
 
 
-def open_header(path: str | os.PathLike[str], policy: Policy | None = None) -> Header:
+def open_header(path: str | os.PathLike[str]) -> Header:
     """The header of a model. Of a split model it has the tensors of all files."""
-    policy = policy or Policy()
-    first = read_header(path, policy)
+    first = read_header(path)
     fields = Fields(first, "")
     count = _uint16(fields, _COUNT)
     number = _uint16(fields, _NUMBER) or 0
     if count is None:
         return first
-    if not 1 <= count <= policy.max_splits:
-        fields.bad(_COUNT, count, f"1 to {policy.max_splits}", "SPLIT_MISMATCH")
+    if not 1 <= count <= MAX_SPLITS:
+        fields.bad(_COUNT, count, f"1 to {MAX_SPLITS}", "SPLIT_MISMATCH")
     location = Path(path)
     name = SplitName.parse(location.name)
     if number:
@@ -53,14 +52,14 @@ def open_header(path: str | os.PathLike[str], policy: Policy | None = None) -> H
             "SPLIT_MISSING", f"{len(absent)} of {count} files are missing, {absent[0]} first.",
             field=_COUNT, got=count - len(absent), limit=count, hint=_AGAIN,
         )  # fmt: skip
-    parts = [_part(sibling, first, number + 1, count, policy)
+    parts = [_part(sibling, first, number + 1, count)
              for number, sibling in enumerate(siblings)]  # fmt: skip
     return _merged(first, parts)
 
 
-def _part(path: Path, first: Header, number: int, count: int, policy: Policy) -> Header:
+def _part(path: Path, first: Header, number: int, count: int) -> Header:
     """The header of a later file, checked against the first one's."""
-    part = read_header(path, policy)
+    part = read_header(path)
     fields = Fields(part, "")
     if _uint16(fields, _NUMBER) != number:
         raise _mismatch(path, _NUMBER, part.keys.get(_NUMBER), number)

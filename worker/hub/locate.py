@@ -11,8 +11,7 @@ from worker.errors import DoesNotFitError, ModelFileError
 from worker.gguf.split_name import all_files
 from worker.hub.cache import RepoCache
 from worker.hub.catalog import Catalog, Entry
-from worker.hub.choice import choose, offers, only, smallest
-from worker.hub.companions import companions_here
+from worker.hub.choice import choose, companions_here, offers, only, smallest
 from worker.hub.name import Named, Reference, Remote
 from worker.machine import Memory
 

@@ -15,8 +15,7 @@ from worker.gguf.split_name import all_files
 from worker.hub import client as hub
 from worker.hub.cache import RepoCache
 from worker.hub.catalog import Catalog, Entry
-from worker.hub.choice import choose, offers, only
-from worker.hub.companions import companions
+from worker.hub.choice import choose, companions, offers, only
 from worker.hub.name import Named, Reference, Remote
 from worker.machine import Memory
 from worker.model.config import load_config

@@ -21,7 +21,7 @@ from worker.lifecycle.aside import in_thread
 from worker.llama.adapters import digests_in
 from worker.llama.backend import LlamaBackend
 from worker.machine import human_bytes
-from worker.memory.adapters import adapters_bytes, room_bytes
+from worker.memory.beside import adapters_bytes, room_bytes
 from worker.model.adapter import AdapterConfig, load_adapter
 from worker.model.config import ModelConfig
 from worker.settings import Settings

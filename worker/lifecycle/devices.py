@@ -14,12 +14,6 @@ _BACKENDS = {"mtl": "metal"}
 _UNIFIED = ("cpu", "metal")
 
 
-class SeenDevices(msgspec.Struct, frozen=True):
-    """Of what `worker version --json` says: the devices of its machine."""
-
-    devices: tuple[Device, ...]
-
-
 class Devices(msgspec.Struct, frozen=True):
     """Where the model goes. Without devices it goes to the CPU.
 

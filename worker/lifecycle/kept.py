@@ -1,13 +1,21 @@
-"""Where the states of ended sequences are kept, for one model and one worker."""
+"""What is kept over a restart, for one model: the states of ended sequences, and texts to guess
+from."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
+
+from worker import log
 from worker.cache.disk import MAX_WAITING, Disk
 from worker.cache.store import Store
+from worker.engine.drafts.recall import CAPACITY, Recall
+from worker.files import private_folder, written_whole
 from worker.lifecycle.prepared import Prepared
 from worker.llama import library
 from worker.llama.backend import LlamaBackend
@@ -18,6 +26,7 @@ from worker.settings import Settings
 # take 5 s; these take 10 ms. Other weights differ everywhere, and so does another quant level.
 _PIECES = 512
 _PIECE_BYTES = 16_384
+_log = log.get("cache")
 
 
 def open_store(settings: Settings, prepared: Prepared, backend: LlamaBackend) -> Store | None:
@@ -75,3 +84,48 @@ def fingerprint(files: Iterable[Path]) -> str:
                 file.seek(place)
                 digest.update(file.read(_PIECE_BYTES))
     return digest.hexdigest()
+
+
+class Recalled:
+    """A Recall and its file in --cache-dir; without that folder it is forgotten with the process.
+
+    A file that is damaged, or has tokens of another model, is put aside.
+    """
+
+    def __init__(self, settings: Settings, prepared: Prepared) -> None:
+        """Raises UsageError where the folder cannot be used."""
+        self.recall = Recall()
+        self._path: Path | None = None
+        if settings.cache_dir is not None:
+            model = fingerprint(Path(file.path) for file in prepared.config.files)
+            folder = private_folder(Path(settings.cache_dir) / "recall")
+            self._path = folder / f"{model}.tokens"
+            tokenizer = prepared.config.tokenizer
+            self._read(self._path, 0 if tokenizer is None else tokenizer.vocab_size)
+
+    def _read(self, path: Path, vocab_size: int) -> None:
+        try:
+            status = path.stat()
+            if not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= 4 * CAPACITY:
+                raise ValueError("it holds no tokens")
+            texts = np.fromfile(path, np.int32)
+            if not len(texts) or texts.min() < -1 or texts.max() >= vocab_size:
+                raise ValueError("its tokens are those of another model")
+            self.recall.read(texts)
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError) as error:
+            _log.warning("texts to guess from are put aside", file=str(path), why=str(error))
+            with contextlib.suppress(OSError):
+                path.replace(path.with_suffix(".bad"))
+
+    def write(self) -> None:
+        """Keep it for the next start, in one piece or not at all."""
+        texts = self.recall.texts()
+        if self._path is None or not len(texts):
+            return
+        try:
+            with written_whole(self._path) as partial:
+                texts.tofile(partial)
+        except OSError as error:
+            _log.warning("texts to guess from are not kept", why=str(error))

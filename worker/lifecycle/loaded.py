@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Literal
 
 from worker import log, machine
@@ -15,10 +16,10 @@ from worker.lifecycle.devices import Devices
 from worker.lifecycle.media import MediaReader
 from worker.lifecycle.slots import NamedSlots
 from worker.llama.backend import LlamaBackend
-from worker.llama.draft.companion import Companion
-from worker.llama.placement import allocated
-from worker.llama.process import large_pages
-from worker.llama.process.heap import return_pages
+from worker.llama.companion import Companion
+from worker.llama.process import memory
+from worker.llama.process.memory import return_pages
+from worker.llama.residency import allocated
 from worker.memory.buffers import is_fused
 from worker.memory.plan import MemoryPlan
 from worker.model.config import ModelConfig
@@ -32,6 +33,7 @@ _IDLE_S, _BESIDE_S = 0.02, 0.5
 _log = log.get("lifecycle")
 
 
+@dataclass(kw_only=True, eq=False)
 class Loaded:
     """A loaded model and what was decided for it. Routes get it, so none can meet half of it.
 
@@ -44,47 +46,27 @@ class Loaded:
     store       where the engine's thread keeps states of what has ended; None: nowhere
     slots       what requests said that named a slot
     media       reads pictures and sounds; None: the model takes none
-    vram_bytes  GPU memory that loading took, measured; what a GPU shares with the CPU is not in it,
-                and there is none while the model sleeps
-
-    It is no struct: msgspec, which checks what Litestar gives to handlers, would look through the
-    types of all that it holds first. The first /health that says ready took 5 ms longer so.
+    loaded_vram_bytes  GPU memory that loading took, measured; what a GPU shares with the CPU is not
+                       in it
+    is_away     the model sleeps
     """
 
-    def __init__(
-        self,
-        *,
-        settings: Settings,
-        model_id: str,
-        config: ModelConfig,
-        plan: MemoryPlan,
-        devices: Devices,
-        backend: LlamaBackend,
-        guesses: str,
-        draft: Companion | None,
-        adapters: ServedAdapters,
-        adapter_loader: AdapterLoader,
-        engine: EngineThread,
-        store: Store | None,
-        slots: NamedSlots,
-        vram_bytes: int,
-        media: MediaReader | None = None,
-    ) -> None:
-        self.settings = settings
-        self.model_id = model_id
-        self.config = config
-        self.plan = plan
-        self.devices = devices
-        self.backend = backend
-        self.guesses = guesses
-        self.draft = draft
-        self.adapters = adapters
-        self.adapter_loader = adapter_loader
-        self.engine = engine
-        self.store = store
-        self.slots = slots
-        self.vram_bytes = self._vram_bytes = vram_bytes
-        self.media = media
+    settings: Settings
+    model_id: str
+    config: ModelConfig
+    plan: MemoryPlan
+    devices: Devices
+    backend: LlamaBackend
+    guesses: str
+    draft: Companion | None
+    adapters: ServedAdapters
+    adapter_loader: AdapterLoader
+    engine: EngineThread
+    store: Store | None
+    slots: NamedSlots
+    media: MediaReader | None
+    loaded_vram_bytes: int
+    is_away: bool = False
 
     @property
     def writes(self) -> bool:
@@ -114,6 +96,11 @@ class Loaded:
             raise RequestError(
                 f"{self.model_id} {self.config.task}.", hint=f"Ask {ways}.", code="no_text"
             )
+
+    @property
+    def vram_bytes(self) -> int:
+        """GPU memory that is held now."""
+        return 0 if self.is_away else self.loaded_vram_bytes
 
     @property
     def memory_bytes(self) -> int:
@@ -149,14 +136,14 @@ class Loaded:
         if self.draft is not None:
             self.draft.close()
         self.backend.close()
-        self.vram_bytes = 0
+        self.is_away = True
         return_pages()
 
     def bring_back(self, draft: Companion | None) -> None:
         """The backend is there again, and `draft` beside it."""
         if self.draft is not None and draft is not None:
             vars(self.draft).update(vars(draft))
-        self.vram_bytes = self._vram_bytes
+        self.is_away = False
 
     async def use_large_pages(self) -> None:
         """Move what was loaded, slowly beside requests.
@@ -165,9 +152,9 @@ class Loaded:
         give a GB of them.
         """
         size = 0
-        for stretch in large_pages.stretches(_STRETCH):
+        for stretch in memory.stretches(_STRETCH):
             await asyncio.sleep(_BESIDE_S if self.engine.num_streams else _IDLE_S)
-            size += await asyncio.to_thread(large_pages.collapse, stretch)
+            size += await asyncio.to_thread(memory.collapse, stretch)
         _log.info("large pages", memory_mb=_mb(size))
 
     def figures(self) -> dict[str, object]:
@@ -175,7 +162,11 @@ class Loaded:
         proportional = machine.proportional_bytes()
         residency = self.backend.weights.residency
         buffers: dict[str, int] = {}
-        for place in allocated(self.backend, self.draft):
+        for place in allocated(
+            self.backend.weights.residency,
+            self.backend.context.residency,
+            self.draft.buffers if self.draft else (),
+        ):
             buffers[place.device] = buffers.get(place.device, 0) + place.nbytes
         drafting = {} if self.draft is None else {
             "draft_layers": _count(self.draft.layers)

@@ -13,17 +13,15 @@ from worker.lifecycle.prepared import Prepared, load_weights, maps_file, note_na
 from worker.llama import library
 from worker.llama.backend import LlamaBackend
 from worker.llama.calibrate import AttentionShape, calibration
-from worker.llama.context_options import ContextOptions
-from worker.llama.draft.companion import DraftModel, Heads
-from worker.llama.placement import allocated
+from worker.llama.companion import DraftModel, Heads
+from worker.llama.context import ContextOptions
 from worker.llama.process import openmp
-from worker.llama.process.heap import stay_small
-from worker.llama.residency import kernels_of
+from worker.llama.process.memory import stay_small
+from worker.llama.residency import allocated, kernels_of
 from worker.llama.weights import LoadOptions, Weights
-from worker.memory.buffers import CACHE_ENCODINGS, CHUNK_OUTPUTS
+from worker.memory.buffers import CACHE_ENCODINGS, CHUNK_OUTPUTS, plain_rows
 from worker.memory.embedding import EmbeddingShape, embedding_shape
 from worker.memory.offload import HOST
-from worker.memory.plain import plain_rows
 from worker.memory.plan import CELL_STEP, MemoryPlan
 from worker.model.config import ModelConfig
 from worker.settings import Settings
@@ -247,5 +245,8 @@ def gpu_bytes(
     now = {device.name: device.memory_free for device in library.devices()}
     taken = (d.memory_free - now.get(d.name, d.memory_free) for d in devices.chosen)
     # A CPU behind an RPC server does not tell what is free: there llama.cpp's word counts.
-    told = (place.nbytes for place in allocated(backend, draft) if place.device != HOST)
+    places = allocated(
+        backend.weights.residency, backend.context.residency, draft.buffers if draft else ()
+    )
+    told = (place.nbytes for place in places if place.device != HOST)
     return max(sum(taken), sum(told))

@@ -27,7 +27,7 @@ _DISK_SHARE = 4  # of the folder that states have
 
 
 class MediaReader:
-    """A context manager. Any thread may call it: simultaneous requests for one medium wait for one
+    """Any thread may call it: simultaneous requests for one medium wait for one
     encoding.
 
     settings  of the worker

@@ -7,8 +7,6 @@ managers start workers from threads that come and go.
 from __future__ import annotations
 
 import os
-import select
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -20,7 +18,7 @@ from worker.errors import UsageError
 PARENT = os.getppid()
 # What the worker gets to end its streams; then it leaves, whatever it does.
 LAST_WORDS_S = 1.0
-_POLL_S = 0.5
+_POLL_S = 0.1
 _STDIN = 0
 
 
@@ -55,42 +53,8 @@ def watch(kind: str, on_death: Callable[[], None]) -> None:
 
 def _wait_for_process() -> None:
     """Block until PARENT is no longer our parent."""
-    if sys.platform == "linux":
-        _wait_for_pidfd()
-    elif sys.platform == "darwin":
-        _wait_for_kqueue()
-    while os.getppid() == PARENT:  # kernels before 5.3, and what forbids the above
+    while os.getppid() == PARENT:
         time.sleep(_POLL_S)
-
-
-if sys.platform == "linux":
-
-    def _wait_for_pidfd() -> None:
-        try:
-            parent = os.pidfd_open(PARENT)
-        except OSError:  # gone already, or not allowed: our parent's number tells which
-            return
-        # If it died before the call above, another process may have its number by now.
-        if os.getppid() == PARENT:
-            poll = select.poll()
-            poll.register(parent, select.POLLIN)
-            poll.poll()
-        os.close(parent)
-
-
-if sys.platform == "darwin":
-
-    def _wait_for_kqueue() -> None:
-        queue = select.kqueue()
-        flags = select.KQ_EV_ADD | select.KQ_EV_ONESHOT
-        exits = select.kevent(PARENT, select.KQ_FILTER_PROC, flags, select.KQ_NOTE_EXIT)
-        try:
-            if os.getppid() == PARENT:
-                queue.control([exits], 1, None)
-        except OSError:  # gone already
-            return
-        finally:
-            queue.close()
 
 
 def _wait_for_stdin() -> None:

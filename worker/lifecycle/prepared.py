@@ -18,13 +18,12 @@ from worker.llama import hidden_states, library, rpc
 from worker.llama.packing import packed_encodings
 from worker.llama.process import death
 from worker.llama.weights import LoadOptions, Weights
-from worker.memory.moved import placements
+from worker.memory.offload import placements
 from worker.memory.plan import MemoryPlan, estimate, plan_memory
 from worker.model.adapter import AdapterConfig
 from worker.model.config import ModelConfig, load_config
 from worker.model.control_vector import ControlVector, load_control_vector
-from worker.model.drafts import check_forgets, load_draft_config
-from worker.model.heads import check_heads, why_no_heads
+from worker.model.drafts import check_forgets, check_heads, load_draft_config, why_no_heads
 from worker.model.overrides import RopeWish, Wishes
 from worker.model.projector import (
     ProjectorConfig,
@@ -292,11 +291,6 @@ def maps_file(settings: Settings, devices: Devices) -> bool:
     place on a GPU tensor by tensor, a mapping cannot.
     """
     return not devices.chosen if settings.mmap is None else settings.mmap
-
-
-def check_rpc_build(what: str) -> None:
-    """Raise UsageError for `what` on a build that knows no RPC servers."""
-    rpc.check_build(what)
 
 
 def check_build(settings: Settings) -> None:

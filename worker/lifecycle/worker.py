@@ -9,14 +9,19 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Generator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
 from worker import log
-from worker.errors import ModelLoadError, StalledError, UnavailableError, WorkerError
+from worker.errors import (
+    ModelLoadError,
+    StalledError,
+    UnavailableError,
+    WorkerError,
+    out_of_memory,
+)
 from worker.lifecycle.aside import in_thread
-from worker.lifecycle.exhaustion import out_of_memory
 from worker.lifecycle.sleeper import Sleeper
 from worker.lifecycle.state import Lifecycle, State
 from worker.lifecycle.watchdog import Watchdog
@@ -25,15 +30,27 @@ from worker.settings import Settings
 # Imported in the thread that loads: the service listens before numpy and llama.cpp are there.
 if TYPE_CHECKING:
     from worker.cache.store import Store
+    from worker.lifecycle.kept import Recalled
     from worker.lifecycle.loaded import Loaded
     from worker.lifecycle.media import MediaReader
     from worker.lifecycle.prepared import Prepared
-    from worker.lifecycle.recalled import Recalled
     from worker.llama.backend import LlamaBackend
-    from worker.llama.draft.companion import Companion, DraftModel, Heads
+    from worker.llama.companion import Companion, DraftModel, Heads
 
 # What the step that runs when all requests were ended, or a load that was called off, gets.
 STOP_TIMEOUT_S = 0.9
+
+
+class _Made(NamedTuple):
+    """What loading makes."""
+
+    prepared: Prepared
+    backend: LlamaBackend
+    draft: DraftModel | Heads | None
+    store: Store | None
+    recalled: Recalled | None
+    vram_bytes: int
+    media: MediaReader | None
 
 
 class Worker:
@@ -132,22 +149,18 @@ class Worker:
         """
         try:
             loading = in_thread("load", self._load)
-            prepared, backend, draft, store, recalled, vram_bytes, media = await loading
+            made = await loading
             await beside
             if self.lifecycle.move(State.READY):
-                self._start(prepared, backend, draft, store, recalled, vram_bytes, media)
+                self._start(made)
             else:  # stopped meanwhile
-                _close(backend, draft, media)
+                _close(made.backend, made.draft, made.media)
         except Exception as error:  # noqa: BLE001  (a worker that cannot load must say so and leave)
             if self._cancelled.is_set():
                 return  # the load was given up because the worker stops
             self._fail_to_load(error)
 
-    def _start(
-        self, prepared: Prepared, backend: LlamaBackend, draft: DraftModel | Heads | None,
-        store: Store | None, recalled: Recalled | None, vram_bytes: int,
-        media: MediaReader | None,
-    ) -> None:  # fmt: skip
+    def _start(self, made: _Made) -> None:
         """Put an engine over the model, and a watchdog over the engine."""
         from worker.engine.draft import GuessLimits
         from worker.engine.engine import Engine
@@ -156,14 +169,15 @@ class Worker:
         from worker.lifecycle.adapters import ServedAdapters
         from worker.lifecycle.loaded import Loaded
         from worker.lifecycle.slots import named_slots
-        from worker.llama.draft.companion import Heads
+        from worker.llama.companion import Heads
         from worker.llama.process.pipe import write
 
+        prepared, backend, draft, recalled = made.prepared, made.backend, made.draft, made.recalled
         heads = draft if isinstance(draft, Heads) else None
         engine = Engine(
             backend,
             time.monotonic,
-            store=store,
+            store=made.store,
             max_running=prepared.plan.num_slots,
             max_stall=self.settings.max_stall_ms / 1e3,
             drafting=prepared.guesses in ("auto", "ngram", "both"),
@@ -198,10 +212,10 @@ class Worker:
             adapters=adapters,
             adapter_loader=AdapterLoader(self.settings, prepared.config, adapters, thread, backend),
             engine=thread,
-            store=store,
+            store=made.store,
             slots=slots,
-            vram_bytes=vram_bytes,
-            media=media,
+            loaded_vram_bytes=made.vram_bytes,
+            media=made.media,
         )
         self._recalled = recalled
         thread.start()
@@ -219,12 +233,7 @@ class Worker:
         parts = {name: round(value, 3) for name, value in self.parts.items()}
         log.get("worker").info("ready", seconds=seconds, parts=parts, **self._loaded.figures())
 
-    def _load(
-        self,
-    ) -> tuple[
-        Prepared, LlamaBackend, DraftModel | Heads | None, Store | None, Recalled | None, int,
-        MediaReader | None,
-    ]:  # fmt: skip
+    def _load(self) -> _Made:
         """Everything that blocks; runs in a thread of its own."""
         media: MediaReader | None = None
         try:
@@ -244,9 +253,8 @@ class Worker:
                     self.model_path, self.settings, prepared, self._report_progress
                 )
             with self.timed("more imports"):  # `service/server.py` began them beside the weights
-                from worker.lifecycle.kept import open_store
+                from worker.lifecycle.kept import Recalled, open_store
                 from worker.lifecycle.loading import gpu_bytes, open_backend, open_draft
-                from worker.lifecycle.recalled import Recalled
             backend = open_backend(weights, self.settings, prepared)
             self.parts |= backend.seconds
             draft = None
@@ -268,7 +276,7 @@ class Worker:
                 if media is not None:
                     media.wait(backend.context.rows_together)
                 vram_bytes = gpu_bytes(prepared.devices, backend, draft)
-                return prepared, backend, draft, store, recalled, vram_bytes, media
+                return _Made(prepared, backend, draft, store, recalled, vram_bytes, media)
             except BaseException:
                 _close(backend, draft)
                 raise

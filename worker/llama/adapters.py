@@ -12,7 +12,7 @@ import numpy as np
 
 from worker.errors import DoesNotFitError, ModelLoadError
 from worker.gguf.header import ModelFile
-from worker.gguf.pinned import pinned
+from worker.gguf.source import pinned
 from worker.llama import library
 from worker.llama.library import native
 from worker.model.control_vector import ControlVector

@@ -18,15 +18,13 @@ from worker.engine.request import Request
 from worker.errors import BackendError
 from worker.gguf.header import ModelFile
 from worker.grammar.constraint import Constraint
-from worker.llama import library
-from worker.llama.context import Context
-from worker.llama.context_options import ContextOptions
+from worker.llama.context import Context, ContextOptions
 from worker.llama.embedder import LlamaEmbedder
 from worker.llama.guides.guides import Guides
+from worker.llama.process.openmp import Spin
 from worker.llama.residency import kernels_of
 from worker.llama.sampling.sampler import Sampler
 from worker.llama.sampling.workspace import Workspace
-from worker.llama.spin import Spin
 from worker.llama.states.slots import SlotStates
 from worker.llama.states.state import SavedState, StateForm
 from worker.llama.vocab import Vocab
@@ -51,8 +49,6 @@ class LlamaBackend:
         weights: Weights,
         context: ContextOptions,
         *,
-        observer: library.Observer | None = None,
-        observed: frozenset[str] = frozenset(),
         embeds: EmbeddingShape | None = None,
     ) -> None:
         """Allocate a cache for the model. It closes the weights, also where this fails.
@@ -68,13 +64,10 @@ class LlamaBackend:
             self.max_length = min(cells, self.weights.n_ctx_train or cells)
             if embeds is not None:
                 self.max_length = embeds.length
-            # Python reads the vocabulary while llama.cpp fills the cells with zeros.
-            with ThreadPoolExecutor(1, thread_name_prefix="vocabulary") as pool:
-                reading = pool.submit(self._read_vocabulary)
-                with self._timed("context"):
-                    made = Context(self.weights, context, observer=observer, observed=observed)
-                    self.context = stack.enter_context(made)
-                self.vocab = reading.result()
+            with self._timed("context"):
+                self.context = stack.enter_context(Context(self.weights, context))
+            with self._timed("vocabulary"):
+                self.vocab = Vocab(self.weights.handle, self.max_length)
             self.embedder: LlamaEmbedder | None = None
             if embeds is not None:
                 self.embedder = LlamaEmbedder(self.weights, self.context, embeds)
@@ -108,27 +101,15 @@ class LlamaBackend:
             self._stack = stack.pop_all()
 
     @classmethod
-    def open(
-        cls,
-        path: Path,
-        load: LoadOptions,
-        context: ContextOptions,
-        *,
-        observer: library.Observer | None = None,
-        observed: frozenset[str] = frozenset(),
-    ) -> Self:
+    def open(cls, path: Path, load: LoadOptions, context: ContextOptions) -> Self:
         """Load a model and allocate its cache. Raises BackendError or DoesNotFitError."""
-        return cls(Weights(path, load), context, observer=observer, observed=observed)
+        return cls(Weights(path, load), context)
 
     @contextlib.contextmanager
     def _timed(self, part: str) -> Generator[None]:
         begun = time.perf_counter()
         yield
         self.seconds[part] = time.perf_counter() - begun
-
-    def _read_vocabulary(self) -> Vocab:
-        with self._timed("vocabulary"):
-            return Vocab(self.weights.handle, self.max_length)
 
     def decode(self) -> None:
         self.spin.timed(self.context.decode)
@@ -174,9 +155,8 @@ class LlamaBackend:
 
     def open_embedder(self, shape: EmbeddingShape, options: ContextOptions) -> None:
         """Make vectors of texts too, in a context beside this one. Raises what `Context` raises."""
-        context = Context(self.weights, options)
-        embedder = LlamaEmbedder(self.weights, context, shape)
-        self.embedder = self._stack.enter_context(embedder)
+        context = self._stack.enter_context(Context(self.weights, options))
+        self.embedder = LlamaEmbedder(self.weights, context, shape)
 
     def prepare(self, constraint: Constraint) -> None:
         """Compile a constraint, in the request's own thread. Raises RequestError.

@@ -25,8 +25,8 @@ import numpy as np
 from worker import log, machine
 from worker.errors import WorkerError
 from worker.files import cache_folder, written_whole
+from worker.llama import soundness
 from worker.llama.library import build
-from worker.llama.soundness import verdict
 
 if TYPE_CHECKING:  # the engine's part of it is imported where attention is measured
     from worker.llama.context import Context
@@ -144,7 +144,7 @@ def kept() -> list[Calibration]:
 
 def _machine() -> str:
     """A hash of the CPU, of the library's files and of how this module measures."""
-    return f"{verdict.key(build().variant)}-{Path(__file__).stat().st_size}"
+    return f"{soundness.key(build().variant)}-{Path(__file__).stat().st_size}"
 
 
 def _path(shape: AttentionShape) -> Path | None:
@@ -180,8 +180,7 @@ def _share(step: StepTimes) -> int:
 
 @contextlib.contextmanager
 def _contexts(shape: AttentionShape) -> Generator[list[_Timed]]:
-    from worker.llama.context import Context
-    from worker.llama.context_options import ContextOptions
+    from worker.llama.context import Context, ContextOptions
     from worker.llama.weights import LoadOptions, Weights
 
     with contextlib.ExitStack() as stack:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, Literal, Self
 
+import msgspec
 import numpy as np
 
 from worker.engine.backend import Batch, BatchError, OutOfCells
@@ -13,13 +14,13 @@ from worker.errors import DoesNotFitError, ModelLoadError, WorkerError
 from worker.gguf.quant import ENCODINGS
 from worker.llama import hidden_states, library
 from worker.llama.adapters import add_control_vector
-from worker.llama.batch import LogitRows, wire
-from worker.llama.context_options import ContextOptions
 from worker.llama.library import native
 from worker.llama.residency import cache_residency, check_cells
 from worker.llama.weights import Weights
-from worker.memory.draft import HEAD_LENGTH
+from worker.memory.beside import HEAD_LENGTH
+from worker.memory.buffers import CHUNK_OUTPUTS
 from worker.memory.plan import CELL_STEP, whole_cells
+from worker.model.control_vector import ControlVector
 
 _TYPES = {encoding.name.lower(): number for number, encoding in ENCODINGS.items()}
 _FLASH = {"auto": -1, "off": 0, "on": 1}
@@ -27,6 +28,43 @@ MAX_SLOTS = native.llama_max_parallel_sequences()
 _OUT_OF_CELLS = 1
 _HEADS = native.LLAMA_CONTEXT_TYPE_MTP
 _RANK = native.LLAMA_POOLING_TYPE_RANK
+
+
+class ContextOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How large the context is.
+
+    num_cells     of one pool for all slots; rounded up to CELL_STEP
+    num_slots     sequences at once, 1 to 256
+    unified       start with the pool, also where each slot could have cells of its own
+    chunk_outputs rows of a prompt whose logits one batch may ask for, besides one of each slot
+    plain_rows    attention is plain where a row looks at its own sequence's cells only, so many
+                  rows at once; 0: it is as `flash_attn` says
+    yarn          YaRN's extrapolation and attention factors, slow and fast beta; below 0: as usual
+    purpose       "text"; "heads": of the model's own heads, which guess; "text beside heads": that
+                  gives the hidden states which they read, and forgets wrong guesses
+    control       is added behind layers; not to what heads compute
+    """
+
+    num_cells: int
+    num_slots: int
+    unified: bool = False
+    chunk_outputs: int = CHUNK_OUTPUTS
+    batch_size: int = 512
+    ubatch_size: int = 512
+    threads: int = 1
+    threads_batch: int = 1
+    cache_type_k: str = "f16"
+    cache_type_v: str = "f16"
+    flash_attn: str = "auto"
+    plain_rows: int = 0
+    yarn: tuple[float, float, float, float] = (-1.0, -1.0, -1.0, -1.0)
+    purpose: Literal["text", "heads", "text beside heads", "vectors", "scores"] = "text"
+    control: ControlVector | None = None
+
+    @property
+    def embeds(self) -> bool:
+        """Whether it makes vectors or scores and no logits that anybody reads."""
+        return self.purpose in ("vectors", "scores")
 
 
 class Context:
@@ -46,18 +84,9 @@ class Context:
     options       what it was made with
     """
 
-    def __init__(
-        self,
-        weights: Weights,
-        options: ContextOptions,
-        *,
-        observer: library.Observer | None = None,
-        observed: frozenset[str] = frozenset(),
-    ) -> None:
+    def __init__(self, weights: Weights, options: ContextOptions) -> None:
         """Allocate the cache and the compute buffers.
 
-        observer: for tests, it slows each step; gets the name and a float32 copy [rows, width] of
-        each tensor of the compute graph whose name is in `observed`.
         Raises DoesNotFitError when the allocation fails, ResidencyError when the cache of an
         offloaded layer is not on the layer's device.
         """
@@ -73,13 +102,12 @@ class Context:
         self.threads, self.threads_batch = options.threads, options.threads_batch
         is_t5 = native.llama_model_has_encoder(weights.handle)
         self._call = native.llama_encode if is_t5 else native.llama_decode
-        self._observer = library.observe(observer, observed) if observer else None
         self.unified = options.unified or not self.stream_cells
         self._create()
         capacity = native.llama_n_batch(self.handle)
         most = min(options.num_slots + options.chunk_outputs, capacity)
         self.batch = Batch(capacity, max_outputs=most)
-        self._batch = wire(self.batch)
+        self._batch = _wired(self.batch)
         saved = native.llama_n_rs_seq(self.handle)
         self.takes_back = saved if weights.is_recurrent else capacity
 
@@ -140,7 +168,6 @@ class Context:
         self.handle = handle
         self._key = b""  # of the adapters that it computes with
         self._first = [0] * self.num_slots  # first position that all layers of a slot have
-        self._logits = LogitRows(handle, weights.vocab_size)
         self.residency = cache_residency([line for _, line in lines])
         try:
             check_cells(weights.residency, self.residency)
@@ -187,14 +214,12 @@ class Context:
         params.yarn_beta_slow, params.yarn_beta_fast = slow, fast
         params.swa_full = True  # a cut-down window could not be rewound or shared
         params.no_perf = True
-        if self._observer is not None:
-            params.cb_eval = self._observer
         return params
 
     def feed(self, width: int) -> np.ndarray:
         """Give each row a vector beside its token: float32 [capacity, width], of the next batch."""
         fed = np.zeros((self.batch.capacity, width), np.float32)
-        self._batch = wire(self.batch, fed)
+        self._batch = _wired(self.batch, fed)
         return fed
 
     def set_threads(self, one: int, many: int) -> None:
@@ -213,7 +238,7 @@ class Context:
 
     def _decode_vectors(self, batch: Batch) -> None:
         """Compute rows of a medium, which have no tokens."""
-        wired = wire(batch, batch.vectors)
+        wired = _wired(batch, batch.vectors)
         wired.n_tokens = batch.size
         if batch.is_causal:
             self._decode(wired)
@@ -242,7 +267,7 @@ class Context:
         """Compute one token in an empty slot; the batch that is being filled stays as it is."""
         batch = Batch(1)
         batch.add_one(0, 0, slot)
-        wired = wire(batch)
+        wired = _wired(batch)
         wired.n_tokens = 1
         self._decode(wired)
 
@@ -258,7 +283,10 @@ class Context:
 
     def logits(self, row: int) -> np.ndarray:
         """The logits of output row `row`, float32 [vocab_size]; valid until the next decode."""
-        return self._logits.get(row)
+        found = native.llama_get_logits_ith(self.handle, row)
+        if not found:
+            raise BatchError(f"Row {row} has no logits.")
+        return library.floats(found, self._weights.vocab_size)
 
     def drop(self, slot: int, start: int = 0) -> bool:
         """Free `slot`'s cells from position `start` on; False where the model cannot do so."""
@@ -327,3 +355,30 @@ class Context:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _wired(batch: Batch, fed: np.ndarray | None = None) -> native.llama_batch:
+    """A native batch whose pointers lead into the numpy arrays of `batch`.
+
+    fed: float32 [capacity, width], what goes into each row beside its token; or in its place, where
+         the batch has vectors
+    """
+    count = batch.capacity
+    # Each row belongs to one sequence, so pointer i leads to element i of `slots`.
+    step = batch.slots.itemsize
+    base = batch.slots.ctypes.data
+    pointers = np.arange(base, base + count * step, step, dtype=np.uintp)
+    ones = np.ones(count, np.int32)
+    int32, int8 = ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_int8)
+    positions = batch.positions if batch.planes is None else batch.planes
+    wired = native.llama_batch(
+        0,
+        batch.tokens.ctypes.data_as(int32) if batch.vectors is None else None,
+        None if fed is None else fed.ctypes.data_as(ctypes.POINTER(ctypes.c_float)),
+        positions.ctypes.data_as(int32),
+        ones.ctypes.data_as(int32),
+        pointers.ctypes.data_as(ctypes.POINTER(int32)),
+        batch.outputs.ctypes.data_as(int8),
+    )
+    wired.kept = (pointers, ones)  # pyright: ignore[reportAttributeAccessIssue]
+    return wired

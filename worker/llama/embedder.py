@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from worker.engine.backend import BatchError
+from worker.llama import library
 from worker.llama.context import Context
 from worker.llama.library import native
 from worker.llama.weights import Weights
@@ -21,7 +20,7 @@ _TILE = 64
 
 
 class LlamaEmbedder:
-    """Implements `engine.embedding.EmbeddingBackend`. A context manager; it closes the context.
+    """Implements `engine.embedding.EmbeddingBackend`. Whoever made the context closes it.
 
     shape   how large it is
     labels  what the outputs of a classifier mean; empty: it has one output
@@ -51,7 +50,7 @@ class LlamaEmbedder:
         found = native.llama_get_embeddings(self.context.handle)  # pyright: ignore
         if not found:
             raise BatchError("llama.cpp gave no vectors.")
-        return _array(found, self.batch.size * self.width).reshape(-1, self.width)
+        return library.floats(found, self.batch.size * self.width).reshape(-1, self.width)
 
     def scores(self, slots: Sequence[int]) -> np.ndarray:
         """What the classifier made of the slots' texts, float32 [slots, width]; after `compute`."""
@@ -60,7 +59,7 @@ class LlamaEmbedder:
             found = native.llama_get_embeddings_seq(self.context.handle, slot)  # pyright: ignore
             if not found:
                 raise BatchError("llama.cpp gave no score.")
-            made[place] = _array(found, self.width)
+            made[place] = library.floats(found, self.width)
         return made
 
     def forget(self, first: int) -> None:
@@ -70,14 +69,3 @@ class LlamaEmbedder:
             return
         for slot in range(first, self.max_inputs):
             self.context.drop(slot)
-
-    def __enter__(self) -> LlamaEmbedder:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.context.close()
-
-
-def _array(pointer: Any, count: int) -> np.ndarray:
-    made: Any = (ctypes.c_float * count).from_address(ctypes.addressof(pointer.contents))
-    return np.frombuffer(made, np.float32)

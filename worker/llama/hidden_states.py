@@ -5,17 +5,17 @@ They are exported under C++ names, which another compiler spells in another way.
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import numpy as np
 
-from worker.llama.library import bare_package, native
+from worker.llama import library
+from worker.llama.library import bare_package
 
 calls: Any = None
 missing: str | None = None
 try:
-    with bare_package("llama_cpp"):
+    with bare_package():
         import llama_cpp.llama_cpp_ext as calls
 except (ImportError, AttributeError) as error:  # AttributeError: the library has no such symbol
     missing = str(error)
@@ -36,14 +36,6 @@ def hidden_rows(context: Any, rows: int, width: int) -> np.ndarray:
 
     A context that keeps those of outputs only has these.
     """
-    return _view(calls.llama_get_embeddings_nextn(context), rows * width).reshape(rows, width)
-
-
-def hidden_width(weights: Any) -> int:
-    return native.llama_model_n_embd_out(weights)
-
-
-def _view(pointer: Any, count: int) -> np.ndarray:
-    address = ctypes.addressof(pointer.contents)
-    array: Any = (ctypes.c_float * count).from_address(address)
-    return np.frombuffer(array, np.float32)
+    return library.floats(calls.llama_get_embeddings_nextn(context), rows * width).reshape(
+        rows, width
+    )

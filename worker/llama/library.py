@@ -9,7 +9,7 @@ import importlib.util
 import os
 import sys
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +17,20 @@ import msgspec
 import numpy as np
 
 from worker import log
-from worker.llama import spin, variants
-from worker.llama.process import death
-from worker.llama.soundness import verdict
+from worker.llama import soundness, variants
+from worker.llama.process import death, openmp
 
 
 @contextlib.contextmanager
-def bare_package(name: str) -> Generator[Any]:
-    """Inside, modules of the package can be imported without its `__init__` being run.
+def bare_package() -> Generator[Any]:
+    """Inside, modules of llama_cpp can be imported without its `__init__` being run.
 
     Gives what stands for the package meanwhile, or the package where it is there already.
     That of llama_cpp imports its high-level API, and with it templates, a disk cache, sqlite and
     multiprocessing: 60 ms for what nobody here calls. Whoever imports the package later gets it
     whole, with the modules that are there already.
     """
+    name = "llama_cpp"
     spec = importlib.util.find_spec(name)
     if spec is None or name in sys.modules:
         yield sys.modules.get(name)  # where there is none, the import inside says so
@@ -43,18 +43,16 @@ def bare_package(name: str) -> Generator[Any]:
 
 
 # libgomp reads its variables when it is loaded. So they are set before the bindings are imported.
-spin.prepare()
+openmp.prepare()
 death.watch()
 
-with bare_package("llama_cpp"):
+with bare_package():
     import llama_cpp.llama_cpp as native
 
-spin.loaded()
+openmp.loaded()
 
 FOLDER = Path(native._lib._name).parent  # pyright: ignore
 DEVICE_KINDS = ("cpu", "gpu", "igpu", "accelerator", "meta")  # enum ggml_backend_dev_type
-Observer = Callable[[str, np.ndarray], None]
-"""Gets the name of a tensor and a copy of its values, float32 [rows, width]."""
 _OFFLOADING = ("gpu", "igpu")
 _LEVELS = {1: "debug", 2: "info", 3: "warning", 4: "error"}  # enum ggml_log_level
 _CONTINUED = 5  # GGML_LOG_LEVEL_CONT: more of the line before
@@ -152,11 +150,10 @@ def quick(function: Any) -> Any:
     return found
 
 
-def with_address(function: Any) -> Any:
-    """A native function whose pointer comes as a number (None for NULL), not as an object."""
-    found = ctypes.CDLL(None, handle=native._lib._handle)[function.__name__]  # pyright: ignore
-    found.restype, found.argtypes = ctypes.c_void_p, function.argtypes
-    return found
+def floats(pointer: Any, count: int) -> np.ndarray:
+    """What a `float *` leads to, float32 [count], not copied."""
+    made: Any = (ctypes.c_float * count).from_address(ctypes.addressof(pointer.contents))
+    return np.frombuffer(made, np.float32)
 
 
 def pointer_to(array: np.ndarray) -> Any:
@@ -192,11 +189,6 @@ _SIGNATURES: tuple[tuple[str, Any, list[Any]], ...] = (
     ("ggml_backend_dev_backend_reg", _P, [_P]),
     ("ggml_backend_dev_buffer_type", _P, [_P]),
     ("ggml_backend_buft_name", _C, [_P]),
-    ("ggml_get_name", _C, [_P]),
-    ("ggml_nelements", ctypes.c_int64, [_P]),
-    ("ggml_nrows", ctypes.c_int64, [_P]),
-    ("ggml_nbytes", _S, [_P]),
-    ("ggml_backend_tensor_get", None, [_P, _P, _S, _S]),
 )
 
 
@@ -215,32 +207,9 @@ def ggml() -> ctypes.CDLL:
     death.leave_with_reason(lib)
     native.llama_log_set(_log.callback, ctypes.c_void_p(0))
     # One that is loaded cannot be exchanged any more: so here its proof is waited for.
-    chosen = variants.choose(FOLDER, lambda name: verdict.begin(name).verdict().is_sound)
+    chosen = variants.choose(FOLDER, lambda name: soundness.begin(name).verdict().is_sound)
     variants.load(lib, chosen)
     return lib
-
-
-def observe(observer: Observer, names: frozenset[str]) -> Callable[..., bool]:
-    """A native callback that gives `observer` each computed tensor of these names.
-
-    ctypes keeps no reference to it: it must live as long as the context that calls it.
-    """
-    lib = ggml()
-
-    def evaluate(tensor: int, ask: bool, _user: object) -> bool:
-        name = lib.ggml_get_name(tensor).decode(errors="replace")
-        if name not in names:
-            return not ask  # do not ask for it; afterwards True goes on computing
-        if ask:
-            return True
-        rows, count = lib.ggml_nrows(tensor), lib.ggml_nelements(tensor)
-        values = np.empty(count, np.float32)
-        if lib.ggml_nbytes(tensor) == values.nbytes:  # float32 only
-            lib.ggml_backend_tensor_get(tensor, values.ctypes.data, 0, values.nbytes)
-            observer(name, values.reshape(rows, -1))
-        return True
-
-    return native.ggml_backend_sched_eval_callback(evaluate)
 
 
 def start() -> None:
@@ -273,10 +242,10 @@ def reads_media() -> bool:
     return any(Path(os.environ.get("MTMD_CPP_LIB", FOLDER)).glob("*mtmd*"))
 
 
-def proof() -> verdict.Proof:
+def proof() -> soundness.Proof:
     """Of what this process computes with: known, or begun now in a child."""
     ggml()
-    return verdict.begin(variant.name if (variant := variants.current()) else "")
+    return soundness.begin(variant.name if (variant := variants.current()) else "")
 
 
 def device_handles() -> dict[str, int]:

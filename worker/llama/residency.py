@@ -18,7 +18,7 @@ from worker.gguf.quant import ENCODINGS
 from worker.llama import library
 from worker.llama.packing import packed_encodings
 from worker.machine import human_bytes
-from worker.memory.moved import device_for
+from worker.memory.offload import Part, Placement, device_for
 
 if TYPE_CHECKING:  # the load begins before the engine is imported
     from worker.engine.backend import Kernels
@@ -214,3 +214,23 @@ def kernels_of(
         whole=piece,
         cell_s=nbytes / num_cells / _COPIED_PER_S,
     )
+
+
+def allocated(
+    weights: WeightsResidency, cache: CacheResidency, draft: _Sizes = ()
+) -> tuple[Placement, ...]:
+    """Bytes of weights, cells and compute buffers on each device; in one, those of what guesses.
+
+    States of recurrent layers count as cells. The bytes are rounded to 10 KiB, as llama.cpp prints
+    them.
+    """
+    parts: dict[Part, _Sizes] = {
+        "weights": weights.buffers, "kv": cache.kv_buffers, "compute": cache.compute_buffers,
+        "draft": draft,
+    }  # fmt: skip
+    sums: dict[tuple[str, Part], int] = {}
+    for part, buffers in parts.items():
+        for buffer, nbytes in buffers:
+            key = (library.device_of(buffer), part)
+            sums[key] = sums.get(key, 0) + nbytes
+    return tuple(Placement(device, part, nbytes) for (device, part), nbytes in sums.items())

@@ -13,14 +13,13 @@ import msgspec
 from worker import log
 from worker.errors import ModelLoadError, ResidencyError, UsageError
 from worker.gguf.header import ModelFile
-from worker.gguf.pinned import pinned
 from worker.gguf.reader import read_header
+from worker.gguf.source import pinned
 from worker.gguf.splits import open_header
 from worker.llama import library
 from worker.llama.adapters import Adapters
 from worker.llama.library import native
-from worker.llama.process.heap import blocks_kept
-from worker.llama.process.mapping import give_back
+from worker.llama.process.memory import blocks_kept, give_back
 from worker.llama.residency import check_layers, check_tensors, weights_residency
 from worker.model.overrides import Override
 

@@ -1,4 +1,6 @@
-"""What each device holds when some of a model's layers go to GPUs.
+"""What each device holds when some of a model's layers go to GPUs, and tensors elsewhere than their
+layer: experts to the CPU, what --override-tensor names. Of several expressions that match the first
+one counts.
 
 It follows `load_tensors` in `llama-model.cpp`: the output layer is offloaded first, then the blocks
 from the last one backwards, with their cells and states. The token embeddings stay on the host.
@@ -7,32 +9,75 @@ from the last one backwards, with their cells and states. The token embeddings s
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from worker.gguf.splits import open_header
 from worker.machine import DeviceMemory, Memory
 from worker.memory.buffers import Step, token_embedding
-from worker.memory.moved import Moved
 from worker.model.config import ModelConfig
 from worker.settings import Settings
 
+_EXPERTS = "ffn_(up|down|gate|gate_up)_(ch|)exps"
+_BLOCK = re.compile(r"blk\.(\d+)\.")
 HOST = "CPU"
 # Beginning of names of devices that compute only with what they have.
 _PLAIN = "RPC"
 # Copies of a step's inputs where several devices work on different batches at the same time
 # (GGML_SCHED_MAX_COPIES in `ggml-backend.cpp`).
 _COPIES = 4
-
 Part = Literal[
     "weights", "kv", "recurrent", "compute", "output", "copies", "process", "draft", "adapters",
     "embedding", "projector",
 ]  # fmt: skip
-
 _BESIDE: tuple[Part, ...] = ("draft", "embedding")
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """`nbytes` of a layer, in the order of the file, that lie on another device. The output layer's
+    number follows the last block's; None: of what is on the CPU anyway."""
+
+    layer: int | None
+    nbytes: int
+    device: str
+
+
+def placements(settings: Settings, cpu_experts: int) -> tuple[tuple[str, str], ...]:
+    """Expression and device of each wish; `cpu_experts`: layers whose experts stay on the CPU."""
+    if not cpu_experts:
+        return settings.override_tensor
+    layers = "|".join(map(str, range(cpu_experts)))
+    return (*settings.override_tensor, (rf"blk\.({layers})\.{_EXPERTS}", HOST))
+
+
+def device_for(name: str, wishes: tuple[tuple[str, str], ...]) -> str | None:
+    """The device that a tensor shall lie on; None: that of its layer."""
+    return next((device for pattern, device in wishes if re.search(pattern, name)), None)
+
+
+def named_tensors(config: ModelConfig, settings: Settings) -> tuple[Moved, ...]:
+    """What the settings name."""
+    wishes, found = settings.override_tensor, list[Moved]()
+    for tensor in open_header(Path(config.path)).tensors if wishes else ():
+        if (device := device_for(tensor.name, wishes)) is not None:
+            block = _BLOCK.match(tensor.name)
+            output = config.layers if tensor.name.startswith("output") else None
+            found.append(Moved(int(block[1]) if block else output, tensor.nbytes, device))
+    return tuple(found)
+
+
+def moved_tensors(
+    config: ModelConfig, named: tuple[Moved, ...], cpu_experts: int
+) -> tuple[Moved, ...]:
+    """These, and the experts of so many layers."""
+    experts = config.expert_bytes[:cpu_experts]
+    return (*named, *(Moved(layer, size, HOST) for layer, size in enumerate(experts) if size))
 
 
 class Placement(msgspec.Struct, frozen=True):

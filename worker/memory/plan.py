@@ -15,7 +15,7 @@ import msgspec
 
 from worker.errors import DoesNotFitError
 from worker.machine import Memory, human_bytes
-from worker.memory.adapters import adapters_bytes, room_bytes
+from worker.memory.beside import HEAD_LENGTH, adapters_bytes, draft_bytes, heads_bytes, room_bytes
 from worker.memory.buffers import (
     check_cache_types,
     compute_bytes,
@@ -24,11 +24,18 @@ from worker.memory.buffers import (
     step_bytes,
     weights_bytes,
 )
-from worker.memory.draft import HEAD_LENGTH, draft_bytes, heads_bytes
 from worker.memory.embedding import embedding_bytes, embedding_shape, longest_text
 from worker.memory.kept import MIB, copy_bytes, memory_limit, state_bytes
-from worker.memory.moved import Moved, moved_tensors, named_tensors
-from worker.memory.offload import HOST, Part, Placement, layers_to_try, place
+from worker.memory.offload import (
+    HOST,
+    Moved,
+    Part,
+    Placement,
+    layers_to_try,
+    moved_tensors,
+    named_tensors,
+    place,
+)
 from worker.model.adapter import AdapterConfig
 from worker.model.config import ModelConfig
 from worker.model.projector import ProjectorConfig

@@ -17,7 +17,6 @@ import numpy as np
 from worker.errors import ModelFileError
 from worker.gguf.fields import Fields
 from worker.gguf.header import RECONVERT, Header, ModelFile, TensorInfo, refuse
-from worker.gguf.policy import Policy
 from worker.gguf.quant import ENCODINGS, NEVER_WEIGHTS
 from worker.gguf.reader import read_header
 from worker.gguf.splits import open_header
@@ -78,7 +77,7 @@ def load_adapter(
     keys = header.keys
     if keys.get("general.type") != "adapter" and "adapter.type" not in keys:
         raise _refused("NOT_ADAPTER", f"{name} is not an adapter.", hint="Pass a LoRA adapter.")
-    fields = Fields(header, check_architecture(header, Policy()))
+    fields = Fields(header, check_architecture(header))
     for key, wanted in (("general.type", "adapter"), ("adapter.type", "lora")):
         if fields.text(key) != wanted:
             fields.bad(key, fields.text(key), repr(wanted))

@@ -12,11 +12,10 @@ import msgspec
 from worker.errors import ModelFileError, UsageError
 from worker.gguf.fields import Fields
 from worker.gguf.header import Header, ModelFile
-from worker.gguf.policy import Policy, Purpose
 from worker.gguf.quant import Share, bits_per_weight, label_of, mix_of
 from worker.gguf.splits import open_header
 from worker.model.architectures import ENCODER_DECODERS, ENCODERS
-from worker.model.checks.model import check
+from worker.model.checks.model import Purpose, check
 from worker.model.hyperparameters import (
     ExpertConfig,
     RecurrentConfig,
@@ -144,7 +143,6 @@ def load_config(
     path: str | os.PathLike[str],
     *,
     purpose: Purpose = "generate",
-    policy: Policy | None = None,
     wishes: Wishes = NO_WISHES,
 ) -> ModelConfig:
     """The typed config of the model at `path`, with all its split files.
@@ -154,12 +152,11 @@ def load_config(
 
     wishes: count before what the file says. Raises UsageError for those that cannot be.
     """
-    policy = policy or Policy()
-    header = open_header(path, policy)
+    header = open_header(path)
     overrides = wishes.overrides(header)
     header = overridden(header, overrides)
     try:
-        check(header, policy, purpose)
+        check(header, purpose)
     except ModelFileError as error:
         if not wishes.keys:
             raise

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import importlib.util
 import os
 import resource
 import signal
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +24,6 @@ from worker.http.http import server_of
 from worker.http.sockets import listen, url_of
 from worker.lifecycle import parent
 from worker.lifecycle.aside import in_thread
-from worker.lifecycle.hurry import in_a_hurry
 from worker.lifecycle.leave import told_to_stop
 from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
@@ -38,6 +39,9 @@ _ROUTES_AFTER_S = 2.0
 LAST_BYTES_S = 0.8
 # For the last spans: at least, and at most where the drain has left so much of its time.
 _SPANS_S = (0.2, 2.0)
+# Seconds after which a thread gives Python's lock away to one that waits for it. While modules are
+# imported llama.cpp calls for each tensor and each line of its log; usually it would wait for 5 ms.
+_SHORT_INTERVAL_S = 0.0002
 _OTEL = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 
 
@@ -170,8 +174,13 @@ def _close(app: Any) -> bool:
 async def _become_ready(
     worker: Worker, journal: Journal, routes: asyncio.Task[Any], host: str, port: int
 ) -> None:
-    with in_a_hurry():
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(_SHORT_INTERVAL_S)
+    try:
         await worker.load(beside=routes)
+    finally:
+        gc.freeze()  # to look through all that was imported would stop streams for 40 ms and more
+        sys.setswitchinterval(interval)
     if worker.state is State.READY:
         from worker.lifecycle.manager import Manager
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tests.bench.run.jobs import job_of, section_of
 from tests.support.fakes import FakeBackend
-from worker.bench.measure.bare_loop import BareLoop
-from worker.bench.measure.depth import depths_within, measure_depths, ways_of
+from worker.bench.measure.bare_loop import BareLoop, depths_within, measure_depths, ways_of
 from worker.bench.sizes import EFFORTS
 from worker.bench.stages import DEPTH
 from worker.demo import MODEL_PATH

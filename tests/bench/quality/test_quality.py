@@ -22,7 +22,7 @@ from worker.bench.quality.answers import (
     questions_of,
 )
 from worker.bench.quality.windows import cut, logits_of, text_of
-from worker.bench.scores import Quality
+from worker.bench.sections import Quality
 from worker.bench.sizes import EFFORTS, Sizes
 from worker.bench.stages import NOISE_FLOOR, QUALITY
 from worker.demo import HELDOUT_PATH, MODEL_PATH

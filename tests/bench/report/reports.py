@@ -10,16 +10,18 @@ from worker.bench.figures import figure, latency
 from worker.bench.plan import Corpus
 from worker.bench.report import FORMAT, BenchReport, LevelReport
 from worker.bench.report.verdict import judge
-from worker.bench.scores import Choices, Greedy, Quality
 from worker.bench.sections import (
     Bandwidth,
     BareSpeed,
     Buffers,
+    Choices,
+    Greedy,
     HttpSpeed,
     LoadTimes,
     Machine,
     MemoryNeeds,
     ProcessMemory,
+    Quality,
     Rate,
     Requests,
     TokenCost,

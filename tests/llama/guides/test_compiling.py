@@ -27,7 +27,6 @@ from worker.grammar.constraint import (
 from worker.grammar.schema import SchemaReader
 from worker.limits import FUEL, SYMBOLS, Limit
 from worker.llama.guides import guides as module
-from worker.llama.guides.bounded_cache import KnownDigests
 from worker.llama.guides.compiler import FULL, CompileEffort, Refused, compile_within
 from worker.llama.guides.guides import Guides
 from worker.llama.guides.matcher import Matcher
@@ -115,21 +114,6 @@ def test_a_large_one_is_kept_when_it_comes_again(
     second = guides.compiled(regex("a"))
     assert second is not first
     assert guides.compiled(regex("a")) is second
-
-
-def test_known_digests() -> None:
-    """Each is known until another one takes its place, and none is that did not come."""
-    known = KnownDigests(places=2)
-    first, second, third = (number.to_bytes(8, "little") for number in (4, 5, 6))
-    assert first not in known
-    known.add(first)
-    known.add(second)
-    assert first in known
-    assert third not in known
-    known.add(third)
-    assert third in known
-    assert second in known
-    assert first not in known
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="a C library without it")

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from worker.llama.library import native, start
-from worker.llama.media.bindings import mtmd
+from worker.llama.media.child import mtmd
 
 _TEXT, _IMAGE = 0, 1
 _CELLS = 1024

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,7 +42,7 @@ def encoding(
         longest=longest,
         reads=(str(model), str(projector)) if reads else (str(model),),
     )
-    with MediaEncoder(setup) as encoder:
+    with contextlib.closing(MediaEncoder(setup)) as encoder:
         yield encoder
 
 

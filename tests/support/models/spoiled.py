@@ -25,8 +25,8 @@ from tests.support.models.ggufs import (
     u32,
 )
 from worker.errors import ModelFileError
-from worker.gguf.policy import Policy, Purpose
 from worker.model.checks import model as checks
+from worker.model.checks.model import Purpose
 from worker.model.config import load_config
 
 Change = Callable[[Gguf], bytes | None]
@@ -48,13 +48,11 @@ def small(**options: Any) -> Gguf:
     return ggufs.llama_gguf(**(sizes | options))
 
 
-def refused(
-    path: Path, policy: Policy | None = None, purpose: Purpose = "generate"
-) -> ModelFileError:
+def refused(path: Path, purpose: Purpose = "generate") -> ModelFileError:
     """The error that loading `path` raises, within a second, in the agreed shape."""
     start = time.process_time()
     with pytest.raises(ModelFileError) as caught:
-        load_config(path, policy=policy, purpose=purpose)
+        load_config(path, purpose=purpose)
     error = caught.value
     assert re.search(rf"\b{error.code}\b", checks.__doc__ or ""), error.code
     assert time.process_time() - start < 1.0

@@ -17,11 +17,16 @@ import msgspec
 
 from worker import log, machine
 from worker.bench import stages
-from worker.bench.measure.bare_loop import measure_speed, token_cost
+from worker.bench.measure.bare_loop import (
+    DEPTHS,
+    depths_within,
+    measure_depths,
+    measure_speed,
+    token_cost,
+    ways_of,
+)
 from worker.bench.measure.client import measure_requests
-from worker.bench.measure.depth import DEPTHS, depths_within, measure_depths, ways_of
-from worker.bench.measure.drafts import measure_drafts
-from worker.bench.measure.embedding import measure_vectors
+from worker.bench.measure.engine import measure_drafts, measure_vectors
 from worker.bench.measure.loading import measure_loading
 from worker.bench.measure.machine import (
     buffers_of,
@@ -34,7 +39,6 @@ from worker.bench.measure.server import serving
 from worker.bench.plan import GENERAL_TEXT
 from worker.bench.quality.scoring import score
 from worker.bench.quality.windows import MIN_WINDOW, chunk_outputs, cut, text_of
-from worker.bench.scores import Quality
 from worker.bench.sections import (
     AttentionWay,
     BareSpeed,
@@ -42,6 +46,7 @@ from worker.bench.sections import (
     Drafts,
     HttpSpeed,
     LoadTimes,
+    Quality,
     Requests,
     TokenCost,
     VectorSpeed,
@@ -55,7 +60,7 @@ from worker.lifecycle.loading import load_backend, open_draft
 from worker.lifecycle.prepared import find_devices, memory_with, prepare
 from worker.llama.adapters import adapter_key
 from worker.llama.backend import LlamaBackend
-from worker.llama.process import large_pages
+from worker.llama.process import memory
 from worker.llama.quantize.target import quantize
 from worker.memory.buffers import kv_bytes_per_token
 from worker.model.config import load_config
@@ -102,7 +107,7 @@ def _speed(job: StageJob, report: OnShare) -> BareSpeed:
     needs = needs_of(config, job.settings, memory_with(find_devices(job.settings)))
     tests = (2 if job.sizes.depth else 1) * 3 + 2
     with open_level(job.path, job.settings) as backend:
-        large_pages.use()
+        memory.use_large_pages()
         found = measure_speed(backend, job.sizes, job.settings.slots, _ticking(report, tests))
         tensors = [(tensor.name, tensor.nbytes) for tensor in open_header(Path(job.path)).tensors]
         return BareSpeed(
@@ -131,7 +136,7 @@ def _depth(job: StageJob, report: OnShare) -> Depths:
         )
         try:  # not every model has a kernel for every way
             with open_level(job.path, settings) as backend:
-                large_pages.use()
+                memory.use_large_pages()
                 way = msgspec.structs.replace(
                     way,
                     kv_bytes_per_token=kv_bytes_per_token(config, settings),
@@ -169,7 +174,7 @@ def _drafts(job: StageJob, report: OnShare) -> Drafts:
         if draft is None:
             raise ModelLoadError("This build of llama.cpp cannot use the heads in the file.")
         with draft:
-            large_pages.use()
+            memory.use_large_pages()
             text = (Path(job.plan.corpus.path) if job.plan.corpus else GENERAL_TEXT).read_text()
             counts = sorted({1, settings.slots})
             tick = _ticking(report, len(counts))
@@ -182,7 +187,7 @@ def _vectors(job: StageJob, report: OnShare) -> VectorSpeed:
     settings = msgspec.structs.replace(_with_threads(job.settings, job.plan.threads), parallel=1)
     repetitions = job.sizes.repetitions
     with open_level(job.path, settings) as backend:
-        large_pages.use()
+        memory.use_large_pages()
         tick = _ticking(report, repetitions + 1)
         text = text_of(job.plan.corpus)
         return measure_vectors(backend, text, Path(job.place), repetitions, tick)

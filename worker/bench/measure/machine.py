@@ -31,7 +31,7 @@ def this_machine(threads: int) -> Machine:
     build = library.build()
     return Machine(
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
-        cpu=cpu_name(),
+        cpu=machine.cpu()[0],
         cpus=machine.usable_cpus(),
         memory_bytes=machine.memory().total,
         bandwidth=measure_bandwidth(threads),
@@ -44,17 +44,6 @@ def this_machine(threads: int) -> Machine:
             system_info=build.system_info,
         ),
     )
-
-
-def cpu_name() -> str:
-    """The processor's name, as far as the system tells it."""
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "model name":
-                return value.strip()
-    return platform.processor() or platform.machine()
 
 
 def measure_bandwidth(threads: int) -> Bandwidth:

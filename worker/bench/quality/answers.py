@@ -15,7 +15,7 @@ import numpy as np
 from worker.bench.figures import Floats, share_and_error
 from worker.bench.plan import Questions
 from worker.bench.quality.windows import Windows, compute, gathered, log_sums
-from worker.bench.scores import Choices, Greedy
+from worker.bench.sections import Choices, Greedy
 from worker.llama.backend import LlamaBackend
 
 _FOLDER = Path(__file__).parent

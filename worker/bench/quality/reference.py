@@ -39,9 +39,9 @@ class RowShape(msgspec.Struct, frozen=True, kw_only=True):
     drawn: int
 
 
-def shape_of(rows: int, vocab_size: int, max_bytes: int = MAX_BYTES) -> RowShape:
-    """The widest rows with which `rows` of them stay within `max_bytes`."""
-    width = max(2, max_bytes // (rows * _ENTRY_BYTES))
+def shape_of(rows: int, vocab_size: int) -> RowShape:
+    """The widest rows with which `rows` of them stay within MAX_BYTES."""
+    width = max(2, MAX_BYTES // (rows * _ENTRY_BYTES))
     if width >= vocab_size:
         return RowShape(head=vocab_size, drawn=0)
     drawn = min(_MAX_DRAWN, width // 2)

@@ -41,7 +41,7 @@ from worker.bench.quality.reference import (
     shape_of,
 )
 from worker.bench.quality.windows import Logits, cut, gathered, log_sums, logits_of, text_of
-from worker.bench.scores import Divergence, Quality
+from worker.bench.sections import Divergence, Quality
 from worker.bench.stages import StageJob
 from worker.errors import BackendError, UsageError
 from worker.llama.backend import LlamaBackend

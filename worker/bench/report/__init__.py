@@ -9,7 +9,6 @@ import msgspec
 
 from worker.bench.figures import Difference, Figure, figure, latency
 from worker.bench.plan import Corpus
-from worker.bench.scores import Quality
 from worker.bench.sections import (
     BareSpeed,
     Depths,
@@ -17,6 +16,7 @@ from worker.bench.sections import (
     HttpSpeed,
     LoadTimes,
     Machine,
+    Quality,
     Requests,
     TokenCost,
 )

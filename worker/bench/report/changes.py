@@ -12,7 +12,7 @@ from worker.bench.figures import Difference, Figure, difference, paired_differen
 from worker.bench.report import FORMAT, BenchReport, LevelReport
 from worker.bench.report.columns import Column, tables
 from worker.bench.report.verdict import MATERIAL_SPEED
-from worker.bench.scores import Quality
+from worker.bench.sections import Quality
 from worker.errors import UsageError
 
 # Resident memory differs by this share from start to start: heaps, threads, what is mapped.

@@ -9,8 +9,7 @@ import msgspec
 
 from worker.bench.figures import Figure, Latency, divergence, milliseconds, per_s, plus_minus
 from worker.bench.report import BenchReport, LevelReport
-from worker.bench.scores import Quality
-from worker.bench.sections import ProcessMemory, Requests
+from worker.bench.sections import ProcessMemory, Quality, Requests
 from worker.machine import human_bytes
 
 NONE = "–"

@@ -16,8 +16,7 @@ from worker.bench.quality.reference import MAX_BYTES, is_whole
 from worker.bench.report import LevelReport
 from worker.bench.run.cache import key_of, remove
 from worker.bench.run.runner import Events, Runner
-from worker.bench.scores import Quality
-from worker.bench.sections import Machine, TokenCost
+from worker.bench.sections import Machine, Quality, TokenCost
 from worker.bench.sizes import EFFORTS, Sizes, expected_s
 from worker.bench.stages import BenchStage, Cost, StageJob, first_pass
 from worker.errors import BackendError, ModelFileError

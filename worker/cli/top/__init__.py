@@ -1,1 +1,50 @@
-"""worker top: what a running worker does, live."""
+"""worker top: what a running worker does, live; once for a pipe."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from worker.cli.options import add_options
+
+_URL = "http://127.0.0.1:8080"
+
+
+DESCRIPTION = (
+    "Watch a running worker: its requests (how much of a prompt is read, tokens "
+    "per second, wait), cells, speeds of the last minutes, memory and log. A worker that dies "
+    "is shown as gone until it answers again. q or Ctrl-C leaves. Where standard output is no "
+    "terminal, the view is printed once."
+)
+EXAMPLE = "Example: worker top http://gpu7:8080 --api-key-file ~/.worker-key"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    address = f"the worker's address ({_URL})"
+    parser.add_argument("url", nargs="?", default=_URL, metavar="URL", help=address)
+    add_options(parser, "api_key", "api_key_file")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--once", action="store_true", help="print the view once")
+    how.add_argument("--json", action="store_true", help="print what the worker says once, as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Show it. Raises UsageError, and WatchError where there is nothing to show."""
+    from rich.console import Group
+
+    from worker.cli.console import data_console, write_json
+    from worker.cli.top.address import address_from, answers
+    from worker.cli.top.screen import watch
+    from worker.cli.top.view import View
+    from worker.requests.views import LiveReply
+
+    address, console = address_from(arguments), data_console()
+    if arguments.json:
+        write_json(next(answers(address, dict[str, Any])))
+    elif arguments.once or not sys.stdout.isatty() or console.is_dumb_terminal:
+        view = View(address.url, next(answers(address, LiveReply)))
+        console.print(Group(*view.lines(console.options)))
+    else:
+        watch(address)
+    return 0

@@ -7,8 +7,9 @@ import hashlib
 import threading
 import time
 import weakref
-from collections.abc import Callable
-from typing import Any
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -21,15 +22,15 @@ from worker.grammar.gbnf import checked_gbnf
 from worker.grammar.keywords import DOUBTFUL, Schema
 from worker.grammar.schema import SchemaReader
 from worker.limits import LARK_PARTS, LOOSENING
-from worker.llama.guides.bounded_cache import BoundedCache, KnownDigests
 from worker.llama.guides.compiler import FULL, QUICK, CompileEffort, Refused, compile_within
 from worker.llama.guides.matcher import AHEAD, Matcher
 from worker.llama.guides.native import TokenizeFunction, TokenizerInit, functions
 from worker.llama.vocab import Vocab
 
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 Key = tuple[str, bytes]
 Loosen = Callable[[Schema | bool, str], str]
-
 # What is kept is taken for 64 kB, 60 bytes for each character of the constraint, and 200 MB for
 # each second of CPU time of its making: 1 to 10 times what was measured. An ordinary schema has
 # 0.1 MB, 100 tools have 2 MB. What comes and goes leaves holes between what stays, so a large one
@@ -40,10 +41,42 @@ _BYTES, _BYTES_A_CHAR, _BYTES_A_SECOND = 1 << 16, 60, 200_000_000
 # What was refused takes 380 bytes and its reason.
 _BYTES_OF_KEY, _MAX_TEXT_BYTES = 400, 16 << 20
 LOOSENING_S = LOOSENING.most / 1000
+_MOST_KNOWN = 4096
 _NO_TOKEN = 0xFFFF_FFFF
 _MARK = b"\xff"  # in front of what is no text
-
 _log = log.get("guides")
+
+
+class BoundedCache(Generic[K, V]):
+    """Values by their keys, of so many bytes together; the ones not asked for longest go first.
+
+    Any thread may use it. What alone is larger is not kept.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+        self.num_bytes = 0
+        self._values: OrderedDict[K, tuple[V, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def get(self, key: K) -> V | None:
+        """The value; None: it is not there."""
+        with self._lock:
+            found = self._values.get(key)
+            if found is None:
+                return None
+            self._values.move_to_end(key)
+            return found[0]
+
+    def add(self, key: K, value: V, num_bytes: int) -> None:
+        with self._lock:
+            self.num_bytes += num_bytes - self._values.pop(key, (None, 0))[1]
+            self._values[key] = value, num_bytes
+            while self.num_bytes > self.most_bytes:
+                self.num_bytes -= self._values.popitem(last=False)[1][1]
 
 
 class Guides:
@@ -59,8 +92,9 @@ class Guides:
         self._tokenizer: int | None = None
         self._spell: Any = None  # that the tokenizer calls
         self._kept: BoundedCache[Key, Matcher | Refused] = BoundedCache(MAX_BYTES)
-        self._long_ones = KnownDigests()
-        self._large_ones = KnownDigests()  # that came before
+        # Digests of what took long, and of large ones that came before.
+        self._long_ones: BoundedCache[bytes, bool] = BoundedCache(_MOST_KNOWN)
+        self._large_ones: BoundedCache[bytes, bool] = BoundedCache(_MOST_KNOWN)
         self._texts: BoundedCache[bytes, str] = BoundedCache(
             _MAX_TEXT_BYTES
         )  # of schemas that were loosened
@@ -95,12 +129,12 @@ class Guides:
         return found
 
     def _make(self, key: Key, constraint: Constraint, tokenizer: int) -> Matcher | Refused:
-        if key[1] not in self._long_ones:
+        if not self._long_ones.get(key[1]):
             with self._quick:
                 found = self._kept.get(key) or self._attempt(key, constraint, QUICK, tokenizer)
             if not _is_costly(found):
                 return found
-            self._long_ones.add(key[1])
+            self._long_ones.add(key[1], True, 1)
         if not IS_PATIENT.get():
             raise ImpatientError
         with self._long:
@@ -120,10 +154,10 @@ class Guides:
         else:
             size = _BYTES + _BYTES_A_CHAR * len(constraint.text)
             size += int(_BYTES_A_SECOND * (time.thread_time() - begun))
-            if size < LARGE or effort is FULL or key[1] in self._large_ones:
+            if size < LARGE or effort is FULL or self._large_ones.get(key[1]):
                 self._kept.add(key, made, size)
             else:
-                self._large_ones.add(key[1])
+                self._large_ones.add(key[1], True, 1)
         return made
 
     def _follow(

@@ -24,8 +24,7 @@ import numpy as np
 
 from worker.isolation.reach import narrow_reach
 from worker.isolation.sandbox import bound
-from worker.llama.library import native, start
-from worker.llama.media.bindings import mtmd
+from worker.llama.library import bare_package, native, start
 from worker.llama.media.frames import (
     EncodedMedium,
     EncodedPiece,
@@ -36,6 +35,10 @@ from worker.llama.media.frames import (
     say,
 )
 
+with bare_package():
+    import llama_cpp.mtmd_cpp as bindings
+
+mtmd: Any = bindings  # whose types are stricter than its functions
 _NICE = 5  # of two processes that want a CPU, the streams' gets three quarters
 # Exit codes: the projector cannot be used, and there is no use in trying again; nobody needs it for
 # now, and it is loaded again for the next medium. Dying native code has those of our errors.

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import Self
 
 import msgspec
 
@@ -19,7 +18,7 @@ from worker.llama.media.frames import (
     EncoderReady,
     EncoderRefused,
     EncoderSetup,
-    frame_of,
+    frame_decoder,
     read_frame,
     write_frame,
 )
@@ -47,7 +46,7 @@ def _started() -> subprocess.Popen[bytes]:
 
 
 class MediaEncoder:
-    """A context manager; any thread may call it, media are read one after the other.
+    """Any thread may call it; media are read one after the other.
 
     ready  what the projector can do
     """
@@ -106,7 +105,7 @@ class MediaEncoder:
         if data is None:
             return None
         try:
-            return frame_of(data)
+            return frame_decoder.decode(data)
         except ValueError:
             return None
 
@@ -120,9 +119,3 @@ class MediaEncoder:
             os.killpg(self._process.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(5)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -83,7 +83,7 @@ class EncoderRefused(msgspec.Struct, frozen=True, tag=True):
 
 
 EncoderFrame = EncoderReady | EncodedMedium | EncoderRefused
-_decoder = msgspec.msgpack.Decoder(EncoderFrame)
+frame_decoder = msgspec.msgpack.Decoder(EncoderFrame)
 
 
 def write_frame(descriptor: int, data: bytes) -> None:
@@ -102,11 +102,6 @@ def read_frame(descriptor: int) -> bytes | None:
 def say(descriptor: int, frame: EncoderFrame) -> None:
     """Write a frame of the process's answers."""
     write_frame(descriptor, msgspec.msgpack.encode(frame))
-
-
-def frame_of(data: bytes) -> EncoderFrame:
-    """Raises ValueError for what is none."""
-    return _decoder.decode(data)
 
 
 def _read(descriptor: int, count: int) -> bytes | None:

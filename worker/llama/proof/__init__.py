@@ -1,6 +1,6 @@
 """Whether the installed llama.cpp computes rightly on this CPU: shown before anybody relies on it.
 
 `blocks` makes random weights in each encoding, `model` a tiny model of them and its right answers
-in numpy, `child` compares llama.cpp with these in a process of its own and says how it goes in the
-words of `said`; `verdict` starts that process, and remembers what it found by library and CPU.
+in numpy, `child` compares llama.cpp with these in a process of its own, which `llama/soundness.py`
+starts.
 """

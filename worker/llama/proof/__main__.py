@@ -11,14 +11,14 @@ import msgspec
 
 from worker import log
 from worker.errors import WorkerError
-from worker.llama.soundness import verdict
+from worker.llama import soundness
 
 
 def main() -> int:
     """Print the verdict, as JSON or as a sentence; a failure's last line is on standard error."""
     log.configure("console", quiet=True)
     try:
-        key, found = verdict.anew()
+        key, found = soundness.anew()
         if "--json" in sys.argv[1:]:
             print(msgspec.json.encode({"key": key, "found": found}).decode())  # noqa: T201
             return 0 if found.is_sound else 1

@@ -13,8 +13,7 @@ import numpy as np
 from gguf import quants
 from numpy.typing import NDArray
 
-from worker.gguf.quant import ENCODINGS, NEVER_WEIGHTS
-from worker.gguf.scales import FIELDS, NumberField
+from worker.gguf.quant import ENCODINGS, FIELDS, NEVER_WEIGHTS, NumberField
 
 BlockBytes = NDArray[np.uint8]
 Rows32 = NDArray[np.float32]

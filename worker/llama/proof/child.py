@@ -20,12 +20,11 @@ import numpy as np
 
 from worker import log
 from worker.llama import library
-from worker.llama.context import Context
-from worker.llama.context_options import ContextOptions
+from worker.llama.context import Context, ContextOptions
 from worker.llama.library import native
 from worker.llama.proof.blocks import PROVEN, Rows32
 from worker.llama.proof.model import ROWS, TOKENS, ProofModel
-from worker.llama.soundness.report import Done, Features, ProofCase, ProofLine, WrongCase, encode
+from worker.llama.soundness import Done, Features, ProofCase, ProofLine, WrongCase, line_of
 from worker.llama.weights import LoadOptions, Weights
 
 # From vectors over small products to whole tiles.
@@ -56,7 +55,7 @@ WAYS = (
 
 def say(what: ProofLine) -> None:
     """Write one line at once: what follows may be the end of the process."""
-    os.write(1, encode(what))
+    os.write(1, line_of(what))
 
 
 def prove() -> bool:

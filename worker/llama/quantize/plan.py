@@ -11,8 +11,8 @@ from worker.errors import BackendError, UsageError
 from worker.gguf.header import Header
 from worker.gguf.imatrix import Importance, read_imatrix
 from worker.gguf.quant import ENCODINGS, FILE_TYPES, Share, bits_per_weight, mix_of
+from worker.gguf.reader import align
 from worker.gguf.splits import open_header
-from worker.gguf.tensors import align
 from worker.llama.quantize.process import QuantizeJob, run, tensor_in
 from worker.model.config import load_config
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -72,14 +71,6 @@ class Peak:
 
     def choose(self, row: np.ndarray) -> int:
         return int(row.argmax())
-
-    def choose_unedited(self, row: np.ndarray, leaves: Callable[[int], bool]) -> int | None:
-        """The same from a row without the request's bans; None: they matter here.
-
-        leaves: whether the bans leave a token that is the largest as it is
-        """
-        token = self.choose(row)
-        return token if leaves(token) else None
 
     def free(self) -> None:
         """Nothing here is native."""

@@ -33,9 +33,6 @@ class Edits:
         for token, value in [*params.logit_bias, *((token, -math.inf) for token in banned)]:
             bias[token] = bias.get(token, 0.0) + value
         self._fixed = _places(list(bias), list(bias.values()))
-        self._banned = frozenset(bias)
-        self._raises = any(value != -math.inf for value in bias.values())
-        self._end_tokens = vocab.end_tokens
         self._ends = _places(ends, [-math.inf] * len(ends))
         self._left = 0 if params.ignore_eos else params.min_tokens
         self._workspace = workspace
@@ -49,18 +46,6 @@ class Edits:
         self._recent = Recent(window, history)
         self._weighs_written = params.weighs_written
         self._written: set[int] = set()
-
-    @property
-    def only_bans(self) -> bool:
-        """Whether nothing is raised and nothing is weighed."""
-        return not self._raises and not self._recent.window and not self._weighs_written
-
-    def leaves(self, token: int) -> bool:
-        """Whether a token that is the largest of a row is the largest after `apply` too.
-
-        For who has `only_bans`: they take others away.
-        """
-        return token not in self._banned and not (self._left and token in self._end_tokens)
 
     def apply(self, row: np.ndarray) -> list[Places]:
         """Change `row`, float32 [vocab_size]; what `undo` needs."""

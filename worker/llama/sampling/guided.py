@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import NoReturn
 
 import numpy as np
@@ -12,7 +11,7 @@ from worker.errors import RequestError
 from worker.grammar.constraint import Constraint
 from worker.llama.guides.guides import Guides
 from worker.llama.guides.matcher import Matcher, MatcherError, Watch
-from worker.llama.sampling.choice import Peak, TokenChoice
+from worker.llama.sampling.choice import TokenChoice
 from worker.llama.sampling.workspace import Workspace
 from worker.llama.vocab import Vocab
 
@@ -65,21 +64,10 @@ class GuidedChoice:
 
     def choose(self, row: np.ndarray) -> int:
         """A token id; `row` float32 [vocab_size], -inf for what may not be chosen, stays so."""
-        token = self._choose(row, lambda _: True)
-        assert token is not None
-        return token
-
-    def choose_unedited(self, row: np.ndarray, leaves: Callable[[int], bool]) -> int | None:
-        """As `Peak` does; None also where this choice is another one."""
-        if self._matcher is None or not isinstance(self._choice, Peak):
-            return None
-        return self._choose(row, leaves)
-
-    def _choose(self, row: np.ndarray, leaves: Callable[[int], bool]) -> int | None:
         try:
             if self._matcher is None:
                 return self._choose_free(row)
-            return self._choose_held(row, self._matcher, leaves)
+            return self._choose_held(row, self._matcher)
         except MatcherError as error:
             self._give_up(error)
 
@@ -89,15 +77,11 @@ class GuidedChoice:
             param=self._constraint.param,
         ) from None
 
-    def _choose_held(
-        self, row: np.ndarray, matcher: Matcher, leaves: Callable[[int], bool]
-    ) -> int | None:
+    def _choose_held(self, row: np.ndarray, matcher: Matcher) -> int:
         token = self._ahead[0] if self._ahead else self._lucky(row, matcher)
         if token is None:
             matcher.fill(self._workspace.mask)
             token = self._choose_masked(row)
-        if not leaves(token):
-            return None
         if token not in self._ends:
             self._accept(token, matcher)
         return token

@@ -10,7 +10,7 @@ import numpy as np
 from worker.engine.request import Request
 from worker.engine.sampling import SEED_RANGE
 from worker.llama.guides.guides import Guides
-from worker.llama.sampling.choice import ChainChoice, Peak, Remains, TokenChoice, choice_of
+from worker.llama.sampling.choice import ChainChoice, Remains, TokenChoice, choice_of
 from worker.llama.sampling.edits import Edits
 from worker.llama.sampling.guided import GuidedChoice
 from worker.llama.sampling.limited import LimitedChoice
@@ -56,12 +56,6 @@ class Sampler:
         The row is changed while this runs, and is as before afterwards. Raises RequestError where
         the request's own rules leave nothing to choose.
         """
-        fast = self._remains is None and self._edits.only_bans
-        if fast and isinstance(self._choice, Peak | GuidedChoice):
-            token = self._choice.choose_unedited(row, self._edits.leaves)
-            if token is not None:  # 40 µs less than to write bans and take them back
-                self._edits.accept(token)
-                return token
         done = self._edits.apply(row)
         try:
             if at and isinstance(self._choice, ChainChoice) and self._choice.is_native:

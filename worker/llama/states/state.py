@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 import numpy as np
@@ -27,7 +27,6 @@ from worker.llama.states.blob import (
     Writer,
     copy_rows,
 )
-from worker.llama.states.scratch import Scratch
 
 _VERSION = 2  # values of a cell side by side, however llama.cpp stores them
 _ALIGNMENT = 256  # cells; llama.cpp computes with a multiple of them, kernels in smaller groups
@@ -154,12 +153,13 @@ class StateForm(msgspec.Struct, frozen=True):
         sources: list[CellRun],
         rest: np.ndarray | None,
         num_streams: int,
-        scratch: Scratch,
+        take: Callable[[int], np.ndarray],
         *,
         transposed: bool,
     ) -> tuple[np.ndarray, int]:
         """The blob for a context of so many streams, and the first position that all layers have.
 
+        take: gives the memory that it is written to
         transposed: whether that context stores values so
         ValueError where something is wrong.
 
@@ -190,7 +190,7 @@ class StateForm(msgspec.Struct, frozen=True):
         size = HEAD_BYTES + (0 if recurrent is None else len(recurrent))
         for form, _, own in sections:
             size += form.num_bytes(sum(count for _, count in own), num_streams)
-        out = scratch.take(size)
+        out = take(size)
         writer = Writer(out)
         writer.numbers(MAGIC, 0)
         for form, first, own in sections:

@@ -11,7 +11,6 @@ from collections.abc import Collection
 from worker.gguf.fields import Fields
 from worker.gguf.header import RECONVERT, refuse
 from worker.model.architectures import EMBEDDERS, SLIDING
-from worker.model.checks.recurrence import check_recurrence
 
 _MAMBA2 = (r"(blk\.\d+\.)ssm_conv1d\.weight", ("ssm_conv1d.bias",))
 _GATED_DELTA = (r"(blk\.\d+\.)ssm_conv1d\.weight", ("attn_qkv.weight", "attn_gate.weight"))
@@ -25,6 +24,15 @@ _PATTERNS = {"gemma-embedding": (6, -1), "modern-bert": (3, 0)}
 # Their vectors have another width than a token's.
 _OTHER_WIDTH = frozenset({"gemma4-assistant", "wavtokenizer-dec"})
 _LATENT = frozenset({"deepseek2"})
+# Their inner size is twice the width of the model.
+_TWICE = frozenset({"granitehybrid", "jamba", "mamba"})
+_WITH_MAMBA2 = frozenset({"falcon-h1", "granitehybrid", "mamba2", "nemotron_h", "nemotron_h_moe"})
+_WITH_GATED_DELTA = frozenset({"qwen35", "qwen35moe", "qwen3next"})
+_SHORT_CONV = frozenset({"lfm2", "lfm2moe"})
+_TWO_SHIFTS = frozenset({"rwkv6", "rwkv7"})
+_MAX = 2**24  # of any size of a state: products of two fit an int64, and no model comes near
+_SIZES = (".ssm.conv_kernel", ".ssm.inner_size", ".ssm.state_size", ".ssm.time_step_rank",
+          ".ssm.group_count", ".wkv.head_size", ".shortconv.l_cache")  # fmt: skip
 _FEWEST_BUCKETS = 4  # of T5's distances; native code divides by their quarter
 _MAX_WINDOW = 2**24  # tokens; beyond, native code multiplies it past 32 bits
 
@@ -154,3 +162,52 @@ def _or(fields: Fields, key: str, default: int) -> int:
     """A count, or what llama.cpp takes where the file has none."""
     value = fields.count(key)
     return default if value is None else value
+
+
+def check_recurrence(fields: Fields) -> None:
+    """Raise BAD_VALUE for sizes that no recurrent layer of the architecture can have."""
+    for key in _SIZES:
+        size = fields.count(key)
+        if size is not None and size > _MAX:
+            fields.bad(key, size, f"at most {_MAX}")
+    if fields.count(".full_attention_interval") == 0:  # layers are divided by it
+        fields.bad(".full_attention_interval", 0, "above 0")
+    arch = fields.architecture
+    inner = fields.count(".ssm.inner_size") or 0
+    width = fields.count(".embedding_length") or 0
+    if arch in _TWICE and inner != 2 * width:
+        fields.bad(".ssm.inner_size", inner, f"{2 * width}, twice the width")
+    if arch in _WITH_MAMBA2:
+        _divides(fields, ".ssm.time_step_rank", inner)
+        _divides(fields, ".ssm.group_count", inner)
+    if arch in _WITH_GATED_DELTA:
+        _check_gated_delta(fields, inner)
+    if arch in _SHORT_CONV and (fields.count(".shortconv.l_cache") or 0) < 2:
+        fields.bad(".shortconv.l_cache", fields.count(".shortconv.l_cache"), "2 or more")
+    _check_wkv(fields, width)
+
+
+def _check_gated_delta(fields: Fields, inner: int) -> None:
+    """Heads of values are a multiple of those of keys, and as long."""
+    heads = _divides(fields, ".ssm.time_step_rank", inner)
+    groups = _divides(fields, ".ssm.group_count", heads)
+    state = fields.count(".ssm.state_size") or 0
+    if state * heads != inner:
+        fields.bad(".ssm.inner_size", inner, f"{state} × {heads}, a state for each of {groups}")
+
+
+def _check_wkv(fields: Fields, width: int) -> None:
+    """RWKV's heads divide a row."""
+    if ".wkv.head_size" in fields:
+        _divides(fields, ".wkv.head_size", width)
+    shifts = fields.count(".token_shift_count")
+    if fields.architecture in _TWO_SHIFTS and shifts not in (2, None):
+        fields.bad(".token_shift_count", shifts, "2")
+
+
+def _divides(fields: Fields, key: str, whole: int) -> int:
+    """The value of `key`, which must divide `whole`."""
+    value = fields.count(key) or 0
+    if not value or whole % value:
+        fields.bad(key, value, f"a divisor of {whole}")
+    return value

@@ -30,37 +30,40 @@ abort on the file, or our sentence says more than llama.cpp's log.
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 from worker.gguf.fields import Fields
 from worker.gguf.header import RECONVERT, Header, refuse
-from worker.gguf.policy import Policy, Purpose
 from worker.gguf.quant import ENCODINGS
 from worker.model.architectures import DRAFTERS, EMBEDDERS, ENCODER_DECODERS, ENCODERS, KNOWN
 from worker.model.checks.graphs import check_graph
 from worker.model.checks.hyperparameters import check_hyperparameters, check_sampling_defaults
 from worker.model.checks.tensors import check_tensors
 from worker.model.checks.tokenizer import check_tokenizer
-from worker.model.families import NO_VOCABULARY
+from worker.model.tokenizer import NO_VOCABULARY
+
+Purpose = Literal["generate", "serve", "inspect"]
+"""What a model is opened for. `serve` also takes encoders, `inspect` vocabularies too."""
 
 _ARCHITECTURE = "general.architecture"
 _NAME = re.compile(r"[a-z0-9_-]{1,64}")
 
 
-def check(header: Header, policy: Policy, purpose: Purpose = "generate") -> None:
+def check(header: Header, purpose: Purpose = "generate") -> None:
     """Raise ModelFileError unless the model can be used for `purpose`."""
-    fields = Fields(header, check_architecture(header, policy))
+    fields = Fields(header, check_architecture(header))
     check_kind(fields, purpose)
     check_hyperparameters(fields)
     check_sampling_defaults(fields)
     if purpose != "inspect" or "tokenizer.ggml.model" in fields:
-        check_tokenizer(fields, policy)
+        check_tokenizer(fields)
     if header.tensors:
-        _check_quantization_version(fields, policy)
-        check_tensors(fields, policy)
+        _check_quantization_version(fields)
+        check_tensors(fields)
         check_graph(fields)
 
 
-def check_architecture(header: Header, policy: Policy) -> str:
+def check_architecture(header: Header) -> str:
     """The architecture's name. Raises ModelFileError where it is missing or unknown."""
     fields = Fields(header, "")
     name = fields.text(_ARCHITECTURE)
@@ -68,14 +71,13 @@ def check_architecture(header: Header, policy: Policy) -> str:
         # An importance matrix has none, nor has a later file of a split model.
         check_kind(fields, "inspect")
         fields.missing(_ARCHITECTURE)
-    well_formed = _NAME.fullmatch(name) is not None
-    if well_formed and (name in KNOWN or policy.allow_unknown_architecture):
+    if name in KNOWN:
         return name
     shown = name[:64] if name[:64].isprintable() else repr(name[:64])
     raise refuse(
         "UNKNOWN_ARCHITECTURE", f"The architecture {shown} is not known to this llama.cpp.",
         at=header.offsets[_ARCHITECTURE], field=_ARCHITECTURE, got=name[:64],
-        hint="Update llama-cpp-python, if the model is newer than it." if well_formed
+        hint="Update llama-cpp-python, if the model is newer than it." if _NAME.fullmatch(name)
         else RECONVERT,
     )  # fmt: skip
 
@@ -119,11 +121,11 @@ def check_kind(fields: Fields, purpose: Purpose) -> None:
                      hint="Pass a file with a vocabulary.")  # fmt: skip
 
 
-def _check_quantization_version(fields: Fields, policy: Policy) -> None:
+def _check_quantization_version(fields: Fields) -> None:
     key = "general.quantization_version"
     quantized = any(ENCODINGS[tensor.type].quantized for tensor in fields.header.tensors)
-    if quantized and key not in fields and not policy.allow_missing_quantization_version:
+    if quantized and key not in fields:
         raise refuse(
             "NO_QUANTIZATION_VERSION", f"The tensors are quantised and {key} is missing.",
-            field=key, hint="Quantise the model again, or allow it in the policy.",
+            field=key, hint="Quantise the model again.",
         )  # fmt: skip

@@ -9,7 +9,6 @@ from typing import NoReturn
 from worker.errors import ModelFileError
 from worker.gguf.fields import Fields
 from worker.gguf.header import RECONVERT, TensorInfo, refuse
-from worker.gguf.policy import Policy
 from worker.gguf.quant import ENCODINGS, NEVER_WEIGHTS
 from worker.model.architectures import ENCODERS, UNIFORM
 
@@ -26,16 +25,15 @@ _EMBEDDING, _OUTPUT = "token_embd.weight", "output.weight"
 _LLAMA = frozenset({"llama"})
 
 
-def check_tensors(fields: Fields, policy: Policy) -> None:
+def check_tensors(fields: Fields) -> None:
     """Raise ModelFileError where the tensors do not make the model that the keys describe."""
     tensors = {tensor.name: tensor for tensor in fields.header.tensors}
     layers = fields.count(".block_count") or 0
     for tensor in tensors.values():
         _check_type(tensor)
-    if not policy.allow_layer_gaps:
-        _check_layers(fields, tensors, layers)
+    _check_layers(fields, tensors, layers)
     if fields.architecture in UNIFORM or fields.architecture in ENCODERS:
-        _check_vocabulary(fields, tensors, policy)
+        _check_vocabulary(fields, tensors)
     if fields.architecture in _LLAMA:
         _check_llama(fields, tensors, layers)
 
@@ -74,7 +72,7 @@ def _check_layers(fields: Fields, tensors: Mapping[str, TensorInfo], layers: int
                  hint="A part of the model is missing; get it again.")  # fmt: skip
 
 
-def _check_vocabulary(fields: Fields, tensors: Mapping[str, TensorInfo], policy: Policy) -> None:
+def _check_vocabulary(fields: Fields, tensors: Mapping[str, TensorInfo]) -> None:
     """Tokens, token_embd and output have to agree on the size of the vocabulary."""
     tokens = fields.strings("tokenizer.ggml.tokens")
     width = fields.count(".embedding_length") or 0
@@ -89,7 +87,7 @@ def _check_vocabulary(fields: Fields, tensors: Mapping[str, TensorInfo], policy:
         if name in tensors and tensors[name].shape != (width, size):
             raise _wrong_shape(tensors[name], (width, size), "VOCAB_MISMATCH")
     said = fields.count(".vocab_size")
-    if said is not None and said != size and not policy.allow_vocab_size_mismatch:
+    if said is not None and said != size:
         fields.bad(".vocab_size", said, f"the number of tokens, {size}", "VOCAB_MISMATCH")
 
 

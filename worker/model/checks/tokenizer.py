@@ -12,12 +12,10 @@ import numpy as np
 
 from worker.errors import ModelFileError
 from worker.gguf.fields import Fields
-from worker.gguf.fingerprints import fingerprints, missing
 from worker.gguf.header import RECONVERT, TYPES, refuse
-from worker.gguf.policy import Policy
-from worker.gguf.strings import StringArray
+from worker.gguf.strings import StringArray, fingerprints, missing
 from worker.model.checks.charsmap import charsmap_problem
-from worker.model.families import (
+from worker.model.tokenizer import (
     FAMILIES,
     ID_KEYS,
     NO_MERGES,
@@ -25,20 +23,23 @@ from worker.model.families import (
     PRE_TOKENIZERS,
     WHITESPACE,
     Family,
+    additions,
+    settle_pre,
+    token_ids,
 )
-from worker.model.tokenizer import additions, settle_pre, token_ids
 
 _MODEL, _PRE, _TOKENS = "tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.ggml.tokens"
 _SCORES, _KINDS = "tokenizer.ggml.scores", "tokenizer.ggml.token_type"
 _MERGES, _CHARSMAP = "tokenizer.ggml.merges", "tokenizer.ggml.precompiled_charsmap"
 _SUPPRESS, _TEMPLATE = "tokenizer.ggml.suppress_tokens", "tokenizer.chat_template"
 _BYTE_KIND, _MAX_KIND = 6, 6
+MAX_VOCAB, MAX_TOKEN_BYTES, MAX_TEMPLATE_BYTES = 1 << 20, 65_536, 256 << 10
 _BYTE = re.compile(rb"<0x[0-9A-Fa-f]{2}>")
 _FLAGS = ("add_bos_token", "add_eos_token", "add_sep_token", "add_space_prefix",
           "remove_extra_whitespaces")  # fmt: skip
 
 
-def check_tokenizer(fields: Fields, policy: Policy) -> None:
+def check_tokenizer(fields: Fields) -> None:
     """Raise ModelFileError where llama.cpp would refuse the tokenizer or fail on some texts."""
     model = fields.text(_MODEL)
     if model is None:
@@ -46,7 +47,7 @@ def check_tokenizer(fields: Fields, policy: Policy) -> None:
     family = FAMILIES.get(model)
     if family is None:
         fields.bad(_MODEL, model[:80], "a known tokenizer", "UNKNOWN_TOKENIZER")
-    _check_template(fields, policy)
+    _check_template(fields)
     if model in NO_VOCABULARY:
         return
     pre = settle_pre(family, model, fields.text(_PRE))
@@ -54,28 +55,28 @@ def check_tokenizer(fields: Fields, policy: Policy) -> None:
     if family.bpe and (alone or pre not in PRE_TOKENIZERS):
         fields.bad(_PRE, pre[:80], "a pre-tokenizer known to this llama.cpp",
                    "UNKNOWN_PRE_TOKENIZER")  # fmt: skip
-    tokens = _check_tokens(fields, policy)
-    _check_scores(fields, len(tokens), policy)
-    _check_kinds(fields, tokens, model, policy)
+    tokens = _check_tokens(fields)
+    _check_scores(fields, len(tokens))
+    _check_kinds(fields, tokens, model)
     if family.bpe:
-        _check_merges(fields, tokens, pre, policy)
+        _check_merges(fields, tokens, pre)
     if model == "t5":
         _check_charsmap(fields)
     _check_special(fields, family, pre, model, tokens)
-    check_spelling(family, model, tokens, policy)
+    check_spelling(family, model, tokens)
 
 
-def _check_tokens(fields: Fields, policy: Policy) -> StringArray:
+def _check_tokens(fields: Fields) -> StringArray:
     tokens = fields.strings(_TOKENS)
     if tokens is None:
         fields.missing(_TOKENS)
-    if not 1 <= len(tokens) <= policy.max_vocab:
-        fields.bad(_TOKENS, len(tokens), f"1 to {policy.max_vocab} tokens", "BAD_TOKENS")
+    if not 1 <= len(tokens) <= MAX_VOCAB:
+        fields.bad(_TOKENS, len(tokens), f"1 to {MAX_VOCAB} tokens", "BAD_TOKENS")
     longest = int(tokens.lengths.argmax())
-    if int(tokens.lengths[longest]) > policy.max_token_bytes:
+    if int(tokens.lengths[longest]) > MAX_TOKEN_BYTES:
         raise _bad_token(fields, "TOKEN_TOO_LONG", longest, int(tokens.lengths[longest]),
-                         f"is longer than {policy.max_token_bytes} bytes")  # fmt: skip
-    if tokens.has_nul() and not policy.allow_nul_in_tokens:
+                         f"is longer than {MAX_TOKEN_BYTES} bytes")  # fmt: skip
+    if tokens.has_nul():
         first = next(i for i, text in enumerate(tokens.raw_list()) if b"\0" in text)
         raise _bad_token(fields, "BAD_TOKENS", first, tokens[first], "has a NUL byte")
     again = tokens.duplicate()
@@ -90,27 +91,27 @@ def _check_tokens(fields: Fields, policy: Policy) -> StringArray:
     return tokens
 
 
-def _check_scores(fields: Fields, size: int, policy: Policy) -> None:
+def _check_scores(fields: Fields, size: int) -> None:
     scores = fields.get(_SCORES)
     if scores is None:
         return
     if not isinstance(scores, np.ndarray) or scores.dtype.name not in ("float32", "int32"):
         fields.wrong_type(_SCORES, "an array of FLOAT32 or INT32")
-    _check_length(fields, _SCORES, len(scores), size, policy, "BAD_SCORES")
+    _check_length(fields, _SCORES, len(scores), size, "BAD_SCORES")
     finite: np.ndarray[tuple[int], np.dtype[np.bool_]] = np.isfinite(scores)
     if not finite.all():
         index = int(finite.argmin())
         fields.bad(_SCORES, float(scores[index]), "finite everywhere", "BAD_SCORES")
 
 
-def _check_kinds(fields: Fields, tokens: StringArray, model: str, policy: Policy) -> None:
+def _check_kinds(fields: Fields, tokens: StringArray, model: str) -> None:
     kinds = fields.get(_KINDS)
     if kinds is None:
         return
     if not isinstance(kinds, np.ndarray) or kinds.dtype.name != "int32":
         fields.wrong_type(_KINDS, "an array of INT32")
     numbers = kinds.astype(np.int32, copy=False)
-    _check_length(fields, _KINDS, len(numbers), len(tokens), policy, "BAD_TOKEN_TYPES")
+    _check_length(fields, _KINDS, len(numbers), len(tokens), "BAD_TOKEN_TYPES")
     odd = np.flatnonzero((numbers < 0) | (numbers > _MAX_KIND))
     if len(odd):
         fields.bad(_KINDS, int(numbers[odd[0]]), f"0 to {_MAX_KIND}", "BAD_TOKEN_TYPES")
@@ -123,20 +124,18 @@ def _check_kinds(fields: Fields, tokens: StringArray, model: str, policy: Policy
                              "is said to be a byte, but is not <0x00> to <0xFF>")  # fmt: skip
 
 
-def _check_length(
-    fields: Fields, key: str, length: int, size: int, policy: Policy, code: str
-) -> None:
-    if length < size or (length > size and not policy.allow_excess_scores):
+def _check_length(fields: Fields, key: str, length: int, size: int, code: str) -> None:
+    if length != size:
         fields.bad(key, length, f"one element for each of {size} tokens", code)
 
 
-def _check_merges(fields: Fields, tokens: StringArray, pre: str, policy: Policy) -> None:
+def _check_merges(fields: Fields, tokens: StringArray, pre: str) -> None:
     merges = fields.strings(_MERGES)
     if merges is None:
         if pre not in NO_MERGES:
             fields.missing(_MERGES)
         return
-    if policy.allow_odd_merges or not len(merges):
+    if not len(merges):
         return
     # The first space parts a merge. But a space at the very begin belongs to the first part.
     blank = merges.without_prefixes()
@@ -150,8 +149,6 @@ def _check_merges(fields: Fields, tokens: StringArray, pre: str, policy: Policy)
     if len(odd):
         index = int(odd[0])
         raise _bad_merge(fields, index, merges[index], "is not two parts with a space between")
-    if policy.allow_unknown_merge_parts:
-        return
     left = fingerprints(merges.data, merges.starts, spots - merges.starts)
     right = fingerprints(merges.data, spots + 1, ends - spots - 1)
     if missing(np.concatenate((left, right)), tokens.fingerprints):
@@ -205,14 +202,14 @@ def _check_special(
             )  # fmt: skip
 
 
-def _check_template(fields: Fields, policy: Policy) -> None:
+def _check_template(fields: Fields) -> None:
     for key in fields.header.keys:
         if key != _TEMPLATE and not key.startswith(_TEMPLATE + "."):
             continue
         template = fields.text(key) or ""
         size = len(template.encode())
-        if size > policy.max_template_bytes:
-            fields.bad(key, f"{size} bytes long", f"at most {policy.max_template_bytes}",
+        if size > MAX_TEMPLATE_BYTES:
+            fields.bad(key, f"{size} bytes long", f"at most {MAX_TEMPLATE_BYTES}",
                        "TEMPLATE_TOO_LONG")  # fmt: skip
 
 
@@ -226,7 +223,7 @@ def _bad_token(fields: Fields, code: str, index: int, got: object, problem: str)
 def _bad_merge(fields: Fields, index: int, text: str, problem: str) -> ModelFileError:
     return refuse(
         "BAD_MERGES", f"Merge {index} {problem}.", at=fields.header.offsets.get(_MERGES),
-        field=_MERGES, got=text, hint="Convert the model again, or allow it in the policy.",
+        field=_MERGES, got=text, hint=RECONVERT,
     )  # fmt: skip
 
 
@@ -234,14 +231,12 @@ _NAMED = [b"<0x%02X>" % byte for byte in range(256)]
 _LETTERS = {0x09: b"t", 0x0A: b"n", 0x0D: b"r"}
 
 
-def check_spelling(family: Family, model: str, tokens: StringArray, policy: Policy) -> None:
+def check_spelling(family: Family, model: str, tokens: StringArray) -> None:
     """Raise BAD_BYTE_TOKEN where a text could hold a byte that has no token.
 
     RWKV's tokenizer would go round for ever at one; the others throw through llama.cpp's C
     interface.
     """
-    if policy.allow_missing_byte_tokens:
-        return
     if model == "rwkv":
         absent = _absent_of_rwkv(tokens)
     elif family.has_bytes:
@@ -253,8 +248,7 @@ def check_spelling(family: Family, model: str, tokens: StringArray, policy: Poli
         raise refuse(
             "BAD_BYTE_TOKEN", f"There is no token {name}, so a text with that byte would fail.",
             field=_TOKENS, got=len(absent), limit=0,
-            hint="Convert the model again, or allow it in the policy." if family.has_bytes
-            else RECONVERT,
+            hint=RECONVERT,
         )  # fmt: skip
 
 

@@ -15,10 +15,10 @@ import pytest
 from tests.support.programs import planted
 from tests.support.programs.processes import WorkerProcess
 from worker.errors import BackendError
+from worker.llama import soundness
 from worker.llama.proof import blocks
 from worker.llama.proof.child import ROW_COUNTS, WAYS
-from worker.llama.soundness import verdict
-from worker.llama.soundness.verdict import Soundness
+from worker.llama.soundness import Soundness
 from worker.machine import cpu
 
 COMMAND = [sys.executable, "-m", "worker.llama.proof"]
@@ -90,28 +90,28 @@ def test_a_proof_is_remembered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Soundness
 ) -> None:
     """By library and CPU: the same ones are not proven again, others are."""
-    monkeypatch.setattr(verdict, "_folders", lambda: [tmp_path])
-    verdict.remember(verdict.key(), found)
-    again = verdict.Proof()
+    monkeypatch.setattr(soundness, "_folders", lambda: [tmp_path])
+    soundness.remember(soundness.key(), found)
+    again = soundness.Proof()
     assert again.is_known
     assert again.verdict() == found
-    before = verdict.key()
-    monkeypatch.setattr(verdict.machine, "cpu", lambda: ("another", "sse4_2"))
-    assert verdict.key() != before
-    assert verdict.recall(verdict.key()) is None
+    before = soundness.key()
+    monkeypatch.setattr(soundness.machine, "cpu", lambda: ("another", "sse4_2"))
+    assert soundness.key() != before
+    assert soundness.recall(soundness.key()) is None
 
 
 def test_what_cannot_be_read_is_proven_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half a file, or one of another version, is none; nor is a pipe that nobody writes to."""
-    monkeypatch.setattr(verdict, "_folders", lambda: [tmp_path])
-    path = tmp_path / f"{verdict.key()}.json"
+    monkeypatch.setattr(soundness, "_folders", lambda: [tmp_path])
+    path = tmp_path / f"{soundness.key()}.json"
     path.write_text('{"features": [')
-    assert verdict.recall(verdict.key()) is None
+    assert soundness.recall(soundness.key()) is None
     path.unlink()
     os.mkfifo(path)
-    assert verdict.recall(verdict.key()) is None
+    assert soundness.recall(soundness.key()) is None
 
 
 def test_no_folder_to_remember_in_is_no_failure(
@@ -119,12 +119,12 @@ def test_no_folder_to_remember_in_is_no_failure(
 ) -> None:
     """Who can write nowhere proves at each start."""
     (tmp_path / "file").touch()
-    monkeypatch.setattr(verdict, "_folders", lambda: [tmp_path / "file" / "folder"])
-    verdict.remember("0", Soundness(features=(), proven="", seconds=0))
-    assert verdict.recall("0") is None
+    monkeypatch.setattr(soundness, "_folders", lambda: [tmp_path / "file" / "folder"])
+    soundness.remember("0", Soundness(features=(), proven="", seconds=0))
+    assert soundness.recall("0") is None
 
 
-class _Killed(verdict._Child):  # pyright: ignore[reportPrivateUsage]
+class _Killed(soundness._Child):  # pyright: ignore[reportPrivateUsage]
     def verdict(self) -> Soundness:
         os.kill(self._process.pid, signal.SIGKILL)
         return super().verdict()
@@ -134,9 +134,9 @@ def test_a_killed_proof_says_nothing_of_the_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as for want of memory: it is an error, and nothing is remembered."""
-    monkeypatch.setattr(verdict, "_folders", lambda: [tmp_path])
-    monkeypatch.setattr(verdict, "_Child", _Killed)
-    proof: Any = verdict.Proof()
+    monkeypatch.setattr(soundness, "_folders", lambda: [tmp_path])
+    monkeypatch.setattr(soundness, "_Child", _Killed)
+    proof: Any = soundness.Proof()
     with pytest.raises(BackendError, match=r"could not be proven on this CPU: .* SIGKILL"):
         proof.verdict()
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,5 @@
-"""Has the installed llama.cpp proven in a child process, and remembers what was found.
+"""Whether the installed llama.cpp computes rightly on this CPU: a child process proves it, and what
+it found is remembered.
 
 Nothing here loads native code: a library of another machine may die at its first instruction.
 """
@@ -23,11 +24,11 @@ from worker.errors import BackendError, WorkerError
 from worker.files import cache_folder, written_whole
 from worker.llama import variants
 from worker.llama.process import death
-from worker.llama.soundness.report import Done, Features, ProofCase, WrongCase, read
+
+# What the child says, one JSON object a line.
 
 PATIENCE_S = 300.0
 """How long a proof may take, on however busy a machine."""
-
 # Signals that tell of native code. Any other, such as SIGKILL where memory ends, tells of the
 # machine, and the next start proves again.
 _NATIVE = (signal.SIGSEGV, signal.SIGILL, signal.SIGBUS, signal.SIGFPE, signal.SIGABRT)
@@ -38,6 +39,65 @@ _HIDDEN = {
 }  # fmt: skip
 _CODE = "NOT_PROVEN"
 _HINT = "`make install` builds it for this CPU, without a feature that fails the proof."
+_begun: dict[str, Proof] = {}
+_begun_lock = threading.Lock()
+
+
+class Features(msgspec.Struct, frozen=True, tag="features"):
+    """Of the CPU, which the library uses, as ggml names them."""
+
+    names: tuple[str, ...]
+
+
+class ProofCase(msgspec.Struct, frozen=True, tag="case"):
+    """What is computed next; rows 0: the weights are read and rearranged."""
+
+    encoding: str
+    rows: int
+    attention: str = ""
+    cells: str = ""
+
+    def __str__(self) -> str:
+        if not self.rows:
+            return f"{self.encoding} weights as they are loaded"
+        rows = f"{self.rows} row{'s' * (self.rows > 1)}"
+        return f"{self.encoding} with {rows} ({self.attention} attention, {self.cells} cells)"
+
+
+class WrongCase(msgspec.Struct, frozen=True, tag="wrong"):
+    """The case before is off by this: squared error over squared logits, and what is allowed."""
+
+    error: float
+    allowed: float
+
+    def __str__(self) -> str:
+        return f"with an error of {self.error:.2g} where {self.allowed:g} is allowed"
+
+
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    """All cases are right.
+
+    worst  the largest error of all rows of a case
+    """
+
+    cases: int
+    worst: float
+
+
+ProofLine = Features | ProofCase | WrongCase | Done
+_decoder = msgspec.json.Decoder(ProofLine)
+
+
+def line_of(what: ProofLine) -> bytes:
+    return msgspec.json.encode(what) + b"\n"
+
+
+def _read(line: bytes) -> ProofLine | None:
+    """What a line says; None for one that is no line of the child's."""
+    try:
+        return _decoder.decode(line)
+    except msgspec.DecodeError:
+        return None
 
 
 class Soundness(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,10 +176,6 @@ class Proof:
             return self._known
 
 
-_begun: dict[str, Proof] = {}
-_begun_lock = threading.Lock()
-
-
 def begin(variant: str = "") -> Proof:
     """The proof of this process's library, started at the first call."""
     with _begun_lock:
@@ -164,7 +220,9 @@ def library_folder() -> Path:
 
 def _source() -> list[int]:
     """Of the proof itself: another one proves anew."""
-    return [path.stat().st_size for path in sorted(Path(__file__).parent.glob("*.py"))]
+    here = Path(__file__)
+    files = [here, *sorted((here.parent / "proof").glob("*.py"))]
+    return [path.stat().st_size for path in files]
 
 
 def recall(key: str) -> Soundness | None:
@@ -232,7 +290,7 @@ class _Child:
             os.close(self._ours)
         case, features, problem, done = ProofCase("", 0), tuple[str, ...](), "", None
         for line in output.splitlines():
-            match read(line):
+            match _read(line):
                 case Features() as found:
                     features = found.names
                 case ProofCase() as found:

@@ -7,8 +7,7 @@ import errno
 import pytest
 
 from worker.cli import main, version
-from worker.errors import DoesNotFitError
-from worker.lifecycle.exhaustion import out_of_memory
+from worker.errors import DoesNotFitError, out_of_memory
 
 SPENT: list[Exception] = [
     MemoryError(),

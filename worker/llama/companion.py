@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from worker.errors import ModelLoadError
 from worker.llama import hidden_states
 from worker.llama.backend import LlamaBackend
-from worker.llama.context import Context
-from worker.llama.context_options import ContextOptions
+from worker.llama.context import Context, ContextOptions
+from worker.llama.library import native
 from worker.llama.weights import LoadOptions, Weights
-from worker.memory.draft import HEAD_OUTPUTS
+from worker.memory.beside import HEAD_OUTPUTS
 
 
 class Companion:
@@ -107,7 +107,7 @@ class Heads(Companion):
         self.max_waiting = context.num_cells
         self.vocab_size = weights.vocab_size
         self._beside = beside
-        self._width = hidden_states.hidden_width(weights.handle)
+        self._width = native.llama_model_n_embd_out(weights.handle)
         self.fed = context.feed(self._width)
 
     def hidden(self, row: int) -> np.ndarray:

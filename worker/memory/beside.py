@@ -1,4 +1,4 @@
-"""What it takes to guess tokens: a model has weights and cells of its own, heads have cells."""
+"""What it takes beside the model: a model or heads that guess tokens, adapters."""
 
 from __future__ import annotations
 
@@ -13,11 +13,33 @@ from worker.memory.buffers import (
     step_bytes,
     weights_bytes,
 )
+from worker.model.adapter import AdapterConfig
 from worker.model.config import ModelConfig
 from worker.settings import Settings
 
+# Resident for each matrix; of one to eight adapters of 42 to 168 matrices it was 6,200 to 9,000.
+_GRAPH_BYTES = 7_000
+# For adapters that are loaded while the worker serves, where nothing else is said.
+_ROOM_MIB = 256
 # Its entries in llama.cpp's vocabulary; the table of pieces is the other model's.
 _TOKEN_BYTES = 240
+# Tokens that heads guess at once, at most. Their next batch has a row for each that was right, and
+# one more; and a model with recurrent states keeps that many states of the rows before the last.
+HEAD_LENGTH = 3
+HEAD_OUTPUTS = HEAD_LENGTH + 1
+
+
+def room_bytes(settings: Settings) -> int:
+    """Bytes for adapters that are loaded while the worker serves."""
+    if not settings.lora_dir:
+        return 0
+    return (_ROOM_MIB if settings.lora_memory is None else settings.lora_memory) << 20
+
+
+def adapters_bytes(adapters: Iterable[AdapterConfig]) -> int:
+    """Bytes of their matrices, and of graphs with room for all of them. A step with adapters needs
+    no larger compute buffer: its most is elsewhere, by llama.cpp's own word."""
+    return sum(each.size_bytes + _GRAPH_BYTES * each.matrices for each in adapters)
 
 
 def draft_bytes(
@@ -34,12 +56,6 @@ def draft_bytes(
         + 4 * draft.vocab_size * settings.slots
         + draft.vocab_size * _TOKEN_BYTES
     )
-
-
-# Tokens that heads guess at once, at most. Their next batch has a row for each that was right, and
-# one more; and a model with recurrent states keeps that many states of the rows before the last.
-HEAD_LENGTH = 3
-HEAD_OUTPUTS = HEAD_LENGTH + 1
 
 
 def heads_bytes(config: ModelConfig, settings: Settings, num_cells: int) -> int:

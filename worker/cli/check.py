@@ -1,0 +1,224 @@
+"""worker check: whether model files are good."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from worker import log
+from worker.cli.options import add_options, settings_from
+from worker.cli.progress import bar_on_stderr, of_bytes
+from worker.machine import human_bytes
+
+DESCRIPTION = (
+    "Check model files as the service does before it loads one, and say of each "
+    "what is wrong and where. Folders are searched for *.gguf, and the files of a split model "
+    "count as one. Importance matrices, vocabularies, encoders and draft models are bad where "
+    "they are named, because they cannot be served, and merely told where a folder holds "
+    "them. With --lora or --mmproj each model is bad that one of these does not fit. "
+    "Exits with 1 when a file is bad."
+)
+EXAMPLE = (
+    "Example: worker check ~/models; "
+    "worker check --deep --json ~/models | jq -r 'select(.ok | not) | .file'"
+)
+_PATIENCE_S, _PAUSE_S = 2.0, 0.1
+_MAX_NAME = 40
+_STYLES = {"good": "green", "other": "dim", "bad": "bold red"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "files", nargs="+", metavar="FILE", help="GGUF file, folder or model's name"
+    )
+    parser.add_argument(
+        "--deep",
+        action="store_true",
+        help="read the weights too: NaN, infinities, scales that no model can have learnt, and "
+        "the checksums that the catalogue or the Hub's cache knows",
+    )
+    add_options(parser, "catalog", "lora", "mmproj")
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each model")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Check all of them, whatever is wrong with one; 1 where one is bad."""
+    from msgspec.structs import replace
+
+    from worker.audit.found import candidates
+    from worker.audit.verdict import judge
+    from worker.cli.model import model_path
+    from worker.errors import ModelFileError
+    from worker.gguf.splits import open_header
+    from worker.model.adapter import load_adapter
+    from worker.model.config import load_config
+    from worker.model.projector import check_projector, load_projector
+
+    settings = settings_from(arguments)
+    entries = ()
+    if arguments.deep:
+        from worker.hub.catalog import load_catalog
+
+        entries = tuple(load_catalog(settings.catalog).entries.values())
+    found = candidates(arguments.files, lambda text: model_path(replace(settings, model=text)))
+    verdicts = [0, 0]
+    total = sum(each.size for each in found) if arguments.deep else len(found)
+    with contextlib.closing(CheckProgress(total, in_bytes=arguments.deep)) as progress:
+        for each in found:
+            progress.about(each.path.name)
+            verdict = judge(
+                each, deep=arguments.deep, entries=entries,
+                count=progress.add if arguments.deep else _nothing,
+            )  # fmt: skip
+            if verdict.ok and verdict.code is None:
+                config = load_config(each.path, purpose="serve")
+                found_places = places(config.tokenizer, open_header(each.path))
+                verdict = replace(verdict, template=found_places)
+                try:
+                    for adapter in settings.lora:
+                        load_adapter(adapter.file, each.path)
+                    if settings.mmproj is not None:
+                        check_projector(load_projector(Path(settings.mmproj)), config)
+                except ModelFileError as error:
+                    verdict = replace(
+                        verdict, ok=False, code=error.code, message=error.message,
+                        hint=error.hint, field=error.field,
+                    )  # fmt: skip
+            if not arguments.deep:
+                progress.add(1)
+            progress.close()
+            show(verdict, as_json=arguments.json)
+            verdicts[verdict.ok] += 1
+    if not arguments.json:
+        log.say(summary(*verdicts))
+    return 1 if verdicts[False] else 0
+
+
+def _nothing(_count: int) -> None:
+    """Headers are counted by the file."""
+
+
+class CheckProgress:
+    """A bar on stderr that appears after 2 s; mostly all is done before anybody wonders.
+
+    Without a terminal on stderr it never appears. `total` is in files, or in bytes.
+    """
+
+    def __init__(self, total: int, *, in_bytes: bool) -> None:
+        self._total, self._in_bytes = total, in_bytes
+        self._done, self._name = 0, ""
+        self._due = time.monotonic() + _PATIENCE_S if sys.stderr.isatty() else float("inf")
+        self._bar: Any = None
+
+    def about(self, name: str) -> None:
+        self._name = name
+        self._show()
+
+    def add(self, amount: int) -> None:
+        """So many more files or bytes are done."""
+        self._done += amount
+        self._show()
+
+    def close(self) -> None:
+        """Take the bar off the terminal; the next step shows it again."""
+        if self._bar is not None:
+            self._bar.stop()
+
+    def _show(self) -> None:
+        now = time.monotonic()
+        if now < self._due:
+            return
+        from worker.cli.console import one_line
+
+        self._due = now + _PAUSE_S
+        if self._bar is None:
+            self._bar = _make_bar(self._total, in_bytes=self._in_bytes)
+        name = one_line(self._name).plain
+        shown = name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…"
+        self._bar.update(self._bar.task_ids[0], completed=self._done, description=shown)
+        self._bar.start()
+
+
+def _make_bar(total: int, *, in_bytes: bool) -> Any:
+    from rich.progress import MofNCompleteColumn
+
+    columns = of_bytes() if in_bytes else (MofNCompleteColumn(),)
+    # What is written to stdout is data, and may go to a pipe.
+    unredirected = {"redirect_stdout": False, "redirect_stderr": False}
+    bar = bar_on_stderr("checking {task.description}", *columns, **unredirected)
+    bar.add_task("", total=total)
+    return bar
+
+
+if TYPE_CHECKING:
+    from worker.audit.verdict import FileVerdict
+    from worker.gguf.header import Header
+    from worker.model.tokenizer import TokenizerConfig
+
+
+def show(verdict: FileVerdict, *, as_json: bool) -> None:
+    """Write one line to standard output at once."""
+    from rich.text import Text
+
+    from worker.cli.console import data_console, one_line, write_json
+
+    if as_json:
+        write_json(verdict)
+        return
+    word = "bad" if not verdict.ok else "good" if verdict.code is None else "other"
+    line = Text.assemble((f"{word:<5}", _STYLES[word]), " ", one_line(verdict.file))
+    line.append_text(one_line(f": {_sentence(verdict)}" if verdict.code else _what(verdict)))
+    data_console().print(line, soft_wrap=True)
+
+
+def summary(bad: int, good: int) -> str:
+    """The last line: how many there were."""
+    noun = "file" if bad + good == 1 else "files"
+    return f"{bad + good:,} {noun} checked, {bad:,} bad\n"
+
+
+def _sentence(verdict: FileVerdict) -> str:
+    places = [f"byte {verdict.offset:,}" if verdict.offset is not None else "", verdict.field or ""]
+    place = ", ".join(filter(None, places))
+    text = f"{verdict.code}: {verdict.message}"
+    return " ".join(filter(None, (text, f"({place})" if place else "", verdict.hint)))
+
+
+def _what(verdict: FileVerdict) -> str:
+    parts = [verdict.architecture or "", verdict.quant or "", human_bytes(verdict.bytes)]
+    if verdict.files > 1:
+        parts.append(f"{verdict.files} files")
+    if verdict.weights_read:
+        parts.append("weights read")
+    if verdict.checksum == "right":
+        parts.append("checksum right")
+    template = verdict.template
+    if verdict.does not in (None, "writes text"):
+        parts.append(verdict.does or "")
+    elif "error" in template:
+        parts.append(f"no chat: {template['error']}")
+    elif template.get("unknown", "nothing") != "nothing":
+        parts.append(f"its chat template fails where it reaches {template['unknown']}")
+    return f" ({', '.join(filter(None, parts))})"
+
+
+def places(tokenizer: TokenizerConfig | None, header: Header) -> dict[str, str]:
+    """Place -> what is done, in words; empty where the file has no template."""
+    from worker.chat.places import table_of
+    from worker.gguf.strings import StringArray
+
+    if tokenizer is None or not tokenizer.chat_template:
+        return {}
+    tokens = header.keys.get("tokenizer.ggml.tokens")
+
+    def named(index: int | None) -> str:
+        if index is None or not isinstance(tokens, StringArray) or index >= len(tokens):
+            return ""
+        return str(tokens[index])
+
+    bos, eos = named(tokenizer.bos_id), named(tokenizer.eos_id)
+    return table_of(tokenizer.chat_template, bos=bos, eos=eos)

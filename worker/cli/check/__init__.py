@@ -1,1 +1,0 @@
-"""worker check: whether model files are good."""

@@ -1,1 +1,0 @@
-"""worker plan: what a model needs, for people and for programs."""

@@ -1,1 +1,0 @@
-"""Whether the installed llama.cpp computes rightly on this CPU: what is known, and asked for."""
