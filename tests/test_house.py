@@ -85,7 +85,7 @@ RESERVED: dict[str, set[str]] = {
     "httptools": {"http"},
     "rich": {"cli"},
     "asyncio": {
-        "http", "requests", "api", "service", "lifecycle", "cli", "engine/outbox.py",
+        "http", "requests", "api", "service", "lifecycle", "cli",
         "engine/thread.py", "engine/stream.py",
     },
     "threading": {

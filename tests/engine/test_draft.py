@@ -11,7 +11,7 @@ from tests.engine.driving import request, run, tokens_of
 from tests.support.fakes import FakeBackend, continuation
 from worker.engine.cost import StepCost
 from worker.engine.draft import Draft, HitRates, best_rows, gains
-from worker.engine.drafts.trial import Trial
+from worker.engine.drafts.guesser import Trial
 from worker.engine.engine import Engine
 from worker.engine.lookup import MAX_GUESS, Lookup
 

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from tests.support.descriptors import num_files
-from worker.engine.outbox import PATIENCE, Outbox, Write
+from worker.engine.thread import PATIENCE, Outbox, Write
 from worker.llama.process.pipe import write
 
 

@@ -13,7 +13,7 @@ from worker.cache.store import Store
 from worker.engine.backend import Kernels
 from worker.engine.engine import Engine
 from worker.engine.kv.keeper import APART
-from worker.engine.steps.plan import FEW_CELLS
+from worker.engine.plan import FEW_CELLS
 
 
 def run_beside(context: int) -> list[tuple[int, int]]:

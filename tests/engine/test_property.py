@@ -13,11 +13,11 @@ from tests.engine.driving import KINDS, check_books
 from tests.support.fakes import FakeBackend, continuation
 from tests.support.heads import FakeHeads
 from worker.cache.store import Store
+from worker.engine import plan
 from worker.engine.backend import BatchError, OutOfCells
 from worker.engine.engine import Engine
 from worker.engine.kv import keeper
 from worker.engine.request import GenerationParams, Prompt, Request
-from worker.engine.steps import plan
 
 # (steps before it comes, prompt, max_tokens, cancelled after this many steps, the earlier request
 # whose prompt and whole answer this prompt goes on from, key)

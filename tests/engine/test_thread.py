@@ -15,9 +15,8 @@ from tests.support.descriptors import num_files
 from tests.support.fakes import FakeBackend, continuation
 from worker.engine import thread as thread_module
 from worker.engine.engine import Engine
-from worker.engine.outbox import Outbox
 from worker.engine.request import GenerationParams, Prompt, Request
-from worker.engine.thread import EngineThread
+from worker.engine.thread import EngineThread, Outbox
 from worker.errors import QueueFullError, UnavailableError, WorkerError
 from worker.llama.process.pipe import write
 

@@ -10,8 +10,8 @@ from tests.engine.driving import run
 from tests.support.fakes import FakeBackend, continuation
 from worker.cache.store import Store
 from worker.engine.engine import Engine
+from worker.engine.plan import Turns
 from worker.engine.request import GenerationParams, Prompt, Request
-from worker.engine.steps.plan import Turns
 
 
 def test_each_after_all_others() -> None:

@@ -17,7 +17,7 @@ from tests.support.models.architectures import VOCABULARY, WINDOW, WRITERS
 from tests.support.sessions import Session, Truth, prompt_of
 from worker import log
 from worker.engine.backend import Kernels
-from worker.engine.steps.plan import StepPlan
+from worker.engine.plan import StepPlan
 from worker.errors import ModelFileError, ModelLoadError
 from worker.llama.library import native
 from worker.model.config import load_config

@@ -13,9 +13,9 @@ import numpy as np
 from tests.support.models.architectures import VOCABULARY
 from worker.cache.store import Store
 from worker.engine.engine import Engine
+from worker.engine.plan import StepPlan
 from worker.engine.request import GenerationParams, Prompt, Request, SamplingParams
 from worker.engine.sequence import Delta, Sequence
-from worker.engine.steps.plan import StepPlan
 from worker.llama.backend import LlamaBackend
 from worker.llama.companion import DraftModel, Heads
 from worker.llama.context import ContextOptions

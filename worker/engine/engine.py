@@ -16,11 +16,11 @@ from worker.engine.drafts.recall import Recall
 from worker.engine.drafts.rounds import DraftBackend
 from worker.engine.embedding import Embedded, EmbeddingBackend, EmbeddingLane, EmbeddingRequest
 from worker.engine.output import TokenLogprob, token_logprob
+from worker.engine.plan import StepPlan
 from worker.engine.request import Request, check_request
 from worker.engine.scheduler import Scheduler
 from worker.engine.sequence import Delta, Sequence, SequenceStatus
 from worker.engine.stats import EngineSnapshot, Stats, progress_of
-from worker.engine.steps.plan import StepPlan
 from worker.errors import BackendError, DecodeError, RequestError, WorkerError
 
 

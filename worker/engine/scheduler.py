@@ -19,10 +19,10 @@ from worker.engine.kv.cells import Cells
 from worker.engine.kv.keeper import Keeper
 from worker.engine.kv.layout import Layout
 from worker.engine.kv.prefix import Prefixes
+from worker.engine.plan import Planner, StepPlan, Turns
 from worker.engine.sequence import RESERVE, Sequence
 from worker.engine.slot import Slot
 from worker.engine.stats import Stats
-from worker.engine.steps.plan import Planner, StepPlan, Turns
 
 
 class Scheduler:

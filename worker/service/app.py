@@ -24,11 +24,11 @@ from worker.api.jobs.routes import API as JOBS
 from worker.api.llama_server.routes import API as LLAMA_SERVER
 from worker.api.ollama.routes import API as OLLAMA
 from worker.api.openai.routes import API as OPENAI
-from worker.api.requests.routes import API as REQUESTS
-from worker.api.requests.routes import RequestView
+from worker.api.requests import API as REQUESTS
+from worker.api.requests import RequestView
 from worker.api.responses.routes import API as RESPONSES
 from worker.api.responses.store import ResponseStore
-from worker.api.tokens.routes import API as TOKENS
+from worker.api.tokens import API as TOKENS
 from worker.chat.format import ChatFormat
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker

@@ -27,8 +27,7 @@ from worker.grammar.constraint import (
 from worker.grammar.schema import SchemaReader
 from worker.limits import FUEL, SYMBOLS, Limit
 from worker.llama.guides import guides as module
-from worker.llama.guides.compiler import FULL, CompileEffort, Refused, compile_within
-from worker.llama.guides.guides import Guides
+from worker.llama.guides.guides import FULL, CompileEffort, Guides, Refused, compile_within
 from worker.llama.guides.matcher import Matcher
 from worker.llama.guides.native import functions
 

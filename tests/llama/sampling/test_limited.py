@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from worker.engine.request import GenerationParams, SpanLimit
-from worker.llama.sampling.limited import LimitedChoice
+from worker.llama.sampling.sampler import LimitedChoice
 
 PIECES = (b"</t>", b"a", b"\xf0", b"\x9f", b"\x98", b"\x80", b"b")
 END, BEFORE, AFTER = 0, 1, 6

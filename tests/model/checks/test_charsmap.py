@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from checks.fuzz.tokenizers import charsmap
-from worker.model.checks.charsmap import MAX_BYTES, charsmap_problem
+from worker.model.checks.tokenizer import MAX_BYTES, charsmap_problem
 
 _A = 256 ^ ord("A")  # where the walk is after `A`
 

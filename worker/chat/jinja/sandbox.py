@@ -9,11 +9,13 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import BuiltinMethodType, FrameType, MethodType
 from typing import Any, cast
 
+from jinja2 import nodes
+from jinja2.compiler import CodeGenerator, Frame
 from jinja2.exceptions import SecurityError
 from jinja2.filters import FILTERS, sync_do_slice
 from jinja2.runtime import Context, Macro
@@ -26,8 +28,6 @@ from jinja2.utils import generate_lorem_ipsum, pass_context
 from markupsafe import Markup
 
 from worker.chat.jinja import growth
-from worker.chat.jinja.code import SandboxCode
-from worker.chat.jinja.lists import GivenLists
 from worker.limits import MADE, RANGE, TEMPLATE
 
 MAX_SECONDS = TEMPLATE.most / 1000
@@ -49,6 +49,97 @@ _CONSTANT = frozenset({"length", "count", "first", "last", "default", "d"})
 _SHALLOW = frozenset({
     "list", "reverse", "items", "select", "reject", "selectattr", "rejectattr",
 })  # fmt: skip
+
+
+class SandboxCode(CodeGenerator):
+    """Writes code in which the sandbox joins the texts of `~` and counts what a literal holds.
+
+    A filter or test that nobody knows fails where it is reached: templates name some in branches
+    for other programs.
+    """
+
+    _growing: nodes.Node | None = None  # what is being assigned to its own first part
+
+    def visit_Filter(self, node: nodes.Filter, frame: Frame) -> None:  # noqa: N802  (Jinja's names)
+        super().visit_Filter(node, frame.soft())
+
+    def visit_Test(self, node: nodes.Test, frame: Frame) -> None:  # noqa: N802
+        super().visit_Test(node, frame.soft())
+
+    def visit_Assign(self, node: nodes.Assign, frame: Frame) -> None:  # noqa: N802
+        if _grows(node):
+            self._growing = node.node
+        super().visit_Assign(node, frame)
+
+    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802
+        self.write(f"environment.{'grown' if node is self._growing else 'concat'}((")
+        for part in node.nodes:
+            self.visit(part, frame)
+            self.write(", ")
+        self.write("))")
+
+    def visit_List(self, node: nodes.List, frame: Frame) -> None:  # noqa: N802
+        self.write("environment.counted(")
+        super().visit_List(node, frame)
+        self.write(")")
+
+    def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:  # noqa: N802
+        self.write("environment.counted(")
+        super().visit_Dict(node, frame)
+        self.write(")")
+
+    def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:  # noqa: N802
+        if node.ctx != "load":
+            super().visit_Tuple(node, frame)
+            return
+        self.write("environment.counted(")
+        super().visit_Tuple(node, frame)
+        self.write(")")
+
+
+def _grows(node: nodes.Assign) -> bool:
+    """Whether it is `ns.text = ns.text ~ ...`."""
+    if not isinstance(node.target, nodes.NSRef) or not isinstance(node.node, nodes.Concat):
+        return False
+    first = node.node.nodes[0]
+    return (
+        isinstance(first, nodes.Getattr)
+        and isinstance(first.node, nodes.Name)
+        and (first.node.name, first.attr) == (node.target.name, node.target.attr)
+    )
+
+
+class GivenLists:
+    """The lists that one rendering was given."""
+
+    def __init__(self, given: object) -> None:
+        self._given = given
+        self._ids: frozenset[int] | None = None  # found at the first append
+
+    def check_append(self, target: list[Any], values: Sequence[Any]) -> None:
+        """No list comes to hold itself: what looks into lists would never end.
+
+        Raises SecurityError.
+        """
+        if self._ids is None:
+            self._ids = frozenset(map(id, _lists(self._given)))
+        if id(target) in self._ids:
+            raise SecurityError("a template cannot change what it was given")
+        if any(each is target for each in _lists(values)):
+            raise SecurityError("a list cannot hold itself")
+
+
+def _lists(value: Any) -> Iterator[list[Any]]:
+    """The lists in the value, itself among them."""
+    rest = [value]
+    while rest:
+        found = rest.pop()
+        if isinstance(found, dict):
+            rest += cast("dict[Any, Any]", found).values()
+        elif isinstance(found, list | tuple):
+            rest += cast("list[Any]", found)
+            if isinstance(found, list):
+                yield cast("list[Any]", found)
 
 
 class BudgetError(BaseException):

@@ -20,7 +20,6 @@ from worker.engine.draft import (
 )
 from worker.engine.drafts.recall import RUN, Recall
 from worker.engine.drafts.rounds import Rounds
-from worker.engine.drafts.trial import Trial
 from worker.engine.lookup import MAX_GUESS
 from worker.engine.sequence import Sequence
 
@@ -34,6 +33,38 @@ _READING = 0.1
 _LONG_ANSWER = 256
 # Text is looked up and judged in any case. Rows are tried where that was right so often.
 _GOOD_TEXT = 0.5
+
+_FIRST_STEPS, _STEPS = 4, 2
+# Steps between two trials: twice as many after each one that did not pay.
+_PAUSE, _LONGEST_PAUSE = 64, 1024
+
+
+class Trial:
+    """A few steps at the start, then a few after each pause."""
+
+    def __init__(self) -> None:
+        self._left = _FIRST_STEPS
+        self._pause = _PAUSE
+        self._wait = 0  # steps until the next trial
+
+    def is_due(self) -> bool:
+        """Whether the coming step, which has nothing that pays, shall try."""
+        if not self._left:
+            self._wait -= 1
+            if self._wait <= 0:
+                self._left = _STEPS
+        return self._left > 0
+
+    def made(self) -> None:
+        """A step tried."""
+        self._left -= 1
+        if not self._left:
+            self._wait = self._pause
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+
+    def paid(self) -> None:
+        """No trial is needed now: the step has what pays. What is left of one comes later."""
+        self._wait = self._pause = _PAUSE
 
 
 class Guesser:

@@ -1,1 +1,0 @@
-"""The requests that run, for who watches them."""
