@@ -15,8 +15,7 @@ from tests.support.programs import planted
 from tests.support.programs.processes import PATIENCE_S, Server
 from worker.demo import MODEL_PATH
 from worker.errors import BackendError
-from worker.llama import library
-from worker.llama.soundness import verdict
+from worker.llama import library, soundness
 
 _WATCHED = """
 import ctypes, os, sys, threading
@@ -94,10 +93,10 @@ def test_a_serving_worker_says_of_what_it_died(
     proven = library.proof().verdict()
     env = planted.kernel(tmp_path, "ggml_vec_dot_f16", planted.CRASH_LATER)
     env["XDG_CACHE_HOME"] = str(tmp_path)
-    monkeypatch.setattr(verdict, "_folders", lambda: [tmp_path / "gguf-worker" / "proofs"])
+    monkeypatch.setattr(soundness, "_folders", lambda: [tmp_path / "gguf-worker" / "proofs"])
     monkeypatch.setenv("LD_PRELOAD", env["LD_PRELOAD"])
-    key = verdict.key(library.build().variant)
-    verdict.remember(key, proven)
+    key = soundness.key(library.build().variant)
+    soundness.remember(key, proven)
     server = Server(env=env)
     try:
         server.wait_until_ready()
@@ -114,7 +113,7 @@ def test_a_serving_worker_says_of_what_it_died(
         "proves llama.cpp on this CPU again."
     )
     assert "stacks" in server.logged("native code died")
-    assert verdict.recall(key) is None
+    assert soundness.recall(key) is None
 
 
 @planted.needs_preload
