@@ -20,7 +20,7 @@ from tests.support.rows import fits
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint, choice_constraint, schema_constraint
 from worker.limits import LEXER_STATES
-from worker.llama.guides import compiler
+from worker.llama.guides import guides
 
 # So that texts end: quotes, brackets, and few digits and spaces.
 LIKED = {b'"': 5.0, b"}": 4.0, b"]": 4.0, b",": 1.0, b" ": -3.0, b"\n": -6.0}
@@ -132,7 +132,7 @@ def test_control_tokens_are_no_text(writer: Writer) -> None:
 def test_a_text_of_too_many_states(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends with an error, and one that needs fewer is written to its end."""
     few = msgspec.structs.replace(LEXER_STATES, most=1000)
-    monkeypatch.setattr(compiler, "LEXER_STATES", few)
+    monkeypatch.setattr(guides, "LEXER_STATES", few)
     with pytest.raises(RequestError, match="takes too much to follow"):
         writer.write(Constraint(kind="regex", text="[a-z]{4000}"))
     assert writer.write(Constraint(kind="regex", text="[a-z]{40}"))[1]
