@@ -67,7 +67,7 @@ def test_stream(client: anthropic.Anthropic, said: str) -> None:
 @pytest.mark.parametrize("streaming", [False, True])
 def test_strict(server: Server, streaming: bool) -> None:
     """Every byte is in the official package's types; `?beta=true` changes nothing."""
-    body = {"messages": HELLO, "max_tokens": 6, "stream": streaming}
+    body = {"messages": HELLO, "max_tokens": 6, "temperature": 0, "stream": streaming}
     answer = http.post(server.url + PATH + "?beta=true", json=body)
     assert answer.status_code == 200
     assert answer.headers["request-id"] == answer.headers["x-request-id"]
