@@ -53,7 +53,8 @@ def main() -> None:
         sys.exit("This build sees no GPU: make install BACKEND=cuda")
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         model = write_model(Path(name) / "m.gguf", SHAPES[given.shape], "Q4_K_M")
-        words = ["--model", str(model), "-c", "16384", "-np", str(SLOTS), "-ngl", "99"]
+        words = ["--model", str(model), "-c", "16384", "-np", str(SLOTS), "-ngl", "99",
+                 "-t", str(given.threads)]  # fmt: skip
         urls = stack.enter_context(beside(given.llama_server, words, Path(name)))
         for streams in (1, SLOTS):
             for round_ in range(given.rounds + 1):

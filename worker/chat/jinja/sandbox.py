@@ -110,7 +110,7 @@ def _grows(node: nodes.Assign) -> bool:
 
 
 class GivenLists:
-    """The lists that one rendering was given."""
+    """The lists that one rendering was given: a template may append to those that it made."""
 
     def __init__(self, given: object) -> None:
         self._given = given

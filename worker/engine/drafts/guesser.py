@@ -33,14 +33,17 @@ _READING = 0.1
 _LONG_ANSWER = 256
 # Text is looked up and judged in any case. Rows are tried where that was right so often.
 _GOOD_TEXT = 0.5
-
+# Steps of the first trial, and of each further one.
 _FIRST_STEPS, _STEPS = 4, 2
 # Steps between two trials: twice as many after each one that did not pay.
 _PAUSE, _LONGEST_PAUSE = 64, 1024
 
 
 class Trial:
-    """A few steps at the start, then a few after each pause."""
+    """When what does not pay is tried: a few steps at the start, then a few after each pause.
+
+    Texts change, machines change, and one bad measurement must not count for ever.
+    """
 
     def __init__(self) -> None:
         self._left = _FIRST_STEPS

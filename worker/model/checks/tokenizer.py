@@ -45,7 +45,22 @@ _Nodes = NDArray[np.int64]
 
 
 def charsmap_problem(raw: bytes) -> str:
-    """What is wrong with a table, as the end of "it must be ..."; empty: nothing."""
+    """What is wrong with the table by which T5's tokenizer writes one text for another
+    (SentencePiece's charsmap), as the end of "it must be ..."; empty: nothing.
+
+    Native code walks it for each text, and throws an exception through its C interface where a walk
+    leaves the table. So each place that a walk can reach is looked at here.
+
+    The layout is that of an XOR-compressed double array (Kanda 2018), as in llama.cpp's
+    `llm_tokenizer_ugm_session::normalize_prefix`:
+
+        UINT32 size     bytes of the table
+        UINT32[] node   bits 0 to 7 the byte that leads here, 8 whether a text ends here, 9 whether
+                        the base is shifted by 8, 10 to 30 the base; or a place among the texts
+        texts           each ends with NUL
+
+    From the node at `i` a walk goes on at `i ^ base(i) ^ byte`.
+    """
     if len(raw) > MAX_BYTES:
         return f"at most {MAX_BYTES} bytes long"
     size = int.from_bytes(raw[:4], "little")
