@@ -104,9 +104,9 @@ test-api: ## test the API against its own description with schemathesis, in .ven
 test-install: ## test the installer and the programs in examples/, really run
 	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m pytest -n 2 --dist loadfile checks/install checks/examples $(ARGS)
 
-# A short run of each of the next three.
-test-harm: ## test with damaged files, failing system calls, kills and a short soak
-	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m pytest -n 2 --dist loadfile checks/fuzz checks/faults checks/kills checks/soak $(ARGS)
+# A short run of each of the next three, and what has no longer one.
+test-harm: ## test with damaged files, failing system calls, kills, names in every place and a short soak
+	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m pytest -n 2 --dist loadfile checks/fuzz checks/faults checks/kills checks/reach checks/soak $(ARGS)
 
 # Each finding is printed with the command that repeats it. ARGS="--seed 7"
 fuzz: ## damage model files for MINUTES=5 and see that nothing dies of them

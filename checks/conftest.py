@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.conftest import (
+    pytest_collection,
     pytest_collection_modifyitems,
     pytest_configure,
     pytest_xdist_make_scheduler,
@@ -12,6 +13,7 @@ from tests.conftest import (
 )
 
 __all__ = [
+    "pytest_collection",
     "pytest_collection_modifyitems",
     "pytest_configure",
     "pytest_xdist_make_scheduler",

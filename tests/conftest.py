@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Generator
@@ -18,10 +19,24 @@ from worker import log
 
 log.configure("console", quiet=True)
 
+# As `worker` does: what numpy starts with each process of the tests spins for nothing.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # Where the run was started in the background or by nohup they are ignored, and every process that
 # the tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Look for garbage neither while modules are loaded nor, later, among what they hold."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -18,7 +18,11 @@ from worker.llama.media.frames import EncoderSetup
 
 pytestmark = pytest.mark.mtmd
 
-LARGE = blank_png(7000, 7000)
+
+@pytest.fixture(scope="module")
+def large() -> bytes:
+    """A picture that takes seconds to read."""
+    return blank_png(7000, 7000)
 
 
 @contextmanager
@@ -77,22 +81,22 @@ def test_a_rest(tmp_path: Path) -> None:
         encoder.rest()
 
 
-def test_its_time(tmp_path: Path) -> None:
+def test_its_time(tmp_path: Path, large: bytes) -> None:
     """What takes longer is ended by an alarm; then others are read."""
     with encoding(*SEEING["llava"](tmp_path), seconds=0.05) as encoder:
         encoder.wait()
         with pytest.raises(RequestError, match=r"took more than 0.05 seconds") as caught:
-            encoder.encode(LARGE)
+            encoder.encode(large)
         assert caught.value.code == "bad_medium"
         until(lambda: is_encoded(encoder))
 
 
-def test_its_memory(tmp_path: Path) -> None:
+def test_its_memory(tmp_path: Path, large: bytes) -> None:
     """What needs more is refused; then others are read."""
     with encoding(*SEEING["llava"](tmp_path), megabytes=100) as encoder:
         encoder.wait()
         with pytest.raises(RequestError, match="It cannot be read") as caught:
-            encoder.encode(LARGE)
+            encoder.encode(large)
         assert caught.value.code == "bad_medium"
         assert is_encoded(encoder)
 

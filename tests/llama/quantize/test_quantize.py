@@ -82,7 +82,7 @@ def imatrix(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 PLAIN = ("BF16", "Q5_1", "Q4_K_M", "IQ4_XS", "TQ1_0")  # one of each sort
-GUIDED = ("IQ2_XS", "Q2_K_S")
+GUIDED = ("IQ2_XXS", "Q2_K_S")
 
 
 @pytest.mark.parametrize("label", PLAIN + GUIDED)
