@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,33 +12,6 @@ import pytest
 from tests.support.programs.hub import TOKEN
 from tests.support.programs.pulling import CATALOG, REPO, TIMEOUT_S, Machine
 from worker.demo import MODEL_PATH
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_an_interrupted_pull_goes_on(large: Machine, number: signal.Signals) -> None:
-    """Bytes that had arrived are kept: the next pull asks for the rest only."""
-    large.hub.troubles.stall_at = 5 << 20
-    process = large.start("pull", "tiny:Q8_0")
-    assert large.hub.stalled.wait(TIMEOUT_S)
-    partials: list[Path] = []
-    deadline = time.monotonic() + TIMEOUT_S
-    while not any(path.stat().st_size >= 4 << 20 for path in partials):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-        partials = list(large.repo.glob("blobs/*.partial"))
-    process.send_signal(number)
-    _, prose = process.communicate(timeout=TIMEOUT_S)
-    assert process.returncode == (130 if number == signal.SIGINT else -number)
-    assert "Traceback" not in prose
-    assert large.usable() == []
-    have = partials[0].stat().st_size
-    large.hub.troubles.stall_at = None
-    large.hub.released.set()
-    (model,) = large.pulled("tiny:Q8_0")
-    assert large.hub.of("cdn", "GET")[-1].headers["range"] == f"bytes={have}-"
-    assert Path(model["path"]).read_bytes() == MODEL_PATH.read_bytes()
-    assert model["fetched_bytes"] == len(MODEL_PATH.read_bytes()) - have
-    assert list(large.repo.glob("blobs/*.partial")) == []
 
 
 def test_connections_that_break_are_picked_up(large: Machine) -> None:

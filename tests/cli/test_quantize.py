@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.support.models import ggufs
 from worker.cli.main import main
-from worker.demo import MODEL_PATH
 from worker.model.config import load_config
 
 TIMEOUT_S = 60
@@ -112,27 +106,3 @@ def test_mistakes(
     assert captured.err.startswith(start)
     assert captured.err.count("\n") == 1
     assert list(out.iterdir()) == []
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP])
-def test_an_interruption_leaves_no_file(number: signal.Signals, out: Path) -> None:
-    """No half file gets the target's name, and soon nothing is left beside it."""
-    target = out / "m.gguf"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "worker", "quantize", str(MODEL_PATH), str(target), "IQ3_S",
-         "-t", "1"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    deadline = time.monotonic() + TIMEOUT_S
-    while not any(path.stat().st_size for path in out.iterdir()):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    os.kill(process.pid, number)
-    _, prose = process.communicate(timeout=TIMEOUT_S)
-    assert process.returncode == (130 if number == signal.SIGINT else -number)
-    assert "Traceback" not in prose
-    assert not target.exists()
-    while list(out.iterdir()):
-        assert time.monotonic() < deadline, list(out.iterdir())
-        time.sleep(0.02)

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.lifecycle.leaving import PROMPT, SMALL_STEPS, STREAM, Post, is_free, left_with, streaming
+from tests.lifecycle.leaving import PROMPT, SMALL_STEPS, STREAM, Post, left_with, streaming
 from tests.support import http
 from tests.support.programs.processes import (
     Server,
@@ -228,37 +228,6 @@ def test_draining(tiny: Path) -> None:
         prompt_that_takes_long,
     ]
     side_by_side(lambda check: check(tiny), checks)
-
-
-ROUNDS = 200 if os.environ.get("EXHAUSTIVE") else 8
-
-
-def open_files() -> set[str]:
-    """The numbers of this process's open files, where the system tells; the listing's own too."""
-    folder = Path("/proc/self/fd")
-    return {path.name for path in folder.iterdir()} if folder.exists() else set()
-
-
-def test_many_starts_and_kills(tiny: Path) -> None:
-    """Workers that are killed or stopped at any moment leave no process, descriptor or port."""
-    before = open_files()
-
-    def check(number: int) -> None:
-        # A load that lasts, or one that is over at once.
-        env, step = ({"LOADED": str(tiny)}, 0.02) if number % 2 else (None, None)
-        with starting("--model", tiny, "-t", "1", env=env, step_seconds=step) as server:
-            if number % 4 > 1:
-                server.wait_until_ready()
-            if number % 8 > 3:
-                server.process.kill()
-                assert server.wait() == -signal.SIGKILL
-            else:
-                server.process.terminate()
-                assert server.wait() == 0
-            until(lambda: is_free(server.url))
-
-    side_by_side(check, range(ROUNDS))
-    assert open_files() <= before
 
 
 def test_two_for_one_port(tiny: Path) -> None:

@@ -330,50 +330,6 @@ def test_draft_model(name: str, path: Path, start: Open, unified: bool) -> None:
     assert small.num_put_back
 
 
-def soak(session: Session, seed: int, requests: int, reach: int = 120) -> None:
-    """Random prompts, conversations, common beginnings of up to `reach` tokens, and aborts."""
-    draw = random.Random(seed)
-    for i in range(requests):
-        ended = [name for name in session.requests if name in session.last]
-        choice = draw.random()
-        if ended and choice < 0.3:
-            prompt = session.reply(draw.choice(ended))
-        elif session.requests and choice < 0.6:
-            prompt = session.requests[draw.choice(list(session.requests))].prompt.tokens
-            prompt = prompt[: draw.randint(1, len(prompt))]
-        else:
-            prompt = ()
-        prompt = (
-            *prompt[:reach],
-            *(draw.randrange(3, VOCABULARY) for _ in range(draw.randint(1, reach // 3))),
-        )
-        session.add(f"r{i}", prompt, draw.randint(1, 30))
-        session.step(draw.randint(0, 12))
-        alive = [name for name in session.requests if name not in session.last]
-        if alive and draw.random() < 0.2:
-            session.abort(draw.choice(alive))
-    session.run()
-
-
-def test_all_at_random(start: Open) -> None:
-    """Random prompts, conversations, common beginnings and aborts in a small cache."""
-    session = start(num_cells=256, num_slots=2, batch_size=16, ubatch_size=8)
-    soak(session, 3, 25)
-
-
-@pytest.mark.parametrize("kept_bytes", [0, 40_000, 1 << 26])
-def test_both_layouts_at_random(name: str, start: Open, kept_bytes: int) -> None:
-    """The same where some sequences outgrow a stream, so that the layout changes and changes back.
-
-    Whatever is kept of what ended, and whatever has to leave again, changes nothing.
-    """
-    session = start(num_cells=1024, num_slots=4, batch_size=64, kept_bytes=kept_bytes)
-    changes = session.count_changes()
-    soak(session, 5, 16, reach=500)
-    if name not in RECURRENT:
-        assert {True, False} <= set(changes)
-
-
 def test_unequal_prompts_behind_a_window(tmp_path: Path) -> None:
     """Prompts of different lengths in one step do not cost each other cells inside the window."""
     path = WRITERS["lfm2-window"](tmp_path / "model.gguf")

@@ -11,10 +11,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from tests.llama.test_architectures import PREFIX, soak
+from tests.llama.test_architectures import PREFIX
 from tests.support.guessing import SAMPLINGS, guesses_change_nothing
 from tests.support.models.heads import OTHERS, WRITERS
-from tests.support.sessions import Session, Truth, load, prompt_of
+from tests.support.sessions import Session, Truth, load, prompt_of, soak
 from worker import log
 from worker.engine.drafts.heads import HeadDrafter
 from worker.engine.drafts.rounds import Rounds

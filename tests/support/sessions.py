@@ -237,3 +237,28 @@ class Session:
     def reply(self, name: str) -> Tokens:
         """A request's prompt and all that it got: how the next turn of a conversation begins."""
         return self.requests[name].prompt.tokens + tuple(self.tokens[name])
+
+
+def soak(session: Session, seed: int, requests: int, reach: int = 120) -> None:
+    """Random prompts, conversations, common beginnings of up to `reach` tokens, and aborts."""
+    draw = random.Random(seed)
+    for i in range(requests):
+        ended = [name for name in session.requests if name in session.last]
+        choice = draw.random()
+        if ended and choice < 0.3:
+            prompt = session.reply(draw.choice(ended))
+        elif session.requests and choice < 0.6:
+            prompt = session.requests[draw.choice(list(session.requests))].prompt.tokens
+            prompt = prompt[: draw.randint(1, len(prompt))]
+        else:
+            prompt = ()
+        prompt = (
+            *prompt[:reach],
+            *(draw.randrange(3, VOCABULARY) for _ in range(draw.randint(1, reach // 3))),
+        )
+        session.add(f"r{i}", prompt, draw.randint(1, 30))
+        session.step(draw.randint(0, 12))
+        alive = [name for name in session.requests if name not in session.last]
+        if alive and draw.random() < 0.2:
+            session.abort(draw.choice(alive))
+    session.run()

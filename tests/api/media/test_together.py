@@ -55,7 +55,7 @@ def test_eight_streams(tmp_path: Path, name: str) -> None:
         for i in range(8)
     ]
     bodies += [chat(user(words(f"what is {i}?" * (1 + i)))) for i in range(4)]
-    bodies = [{**body, "max_tokens": 24, "ignore_eos": True} for body in bodies]
+    bodies = [{**body, "max_tokens": 12, "ignore_eos": True} for body in bodies]
     options = ("--ctx-size", "4096", "-np", "12", "--cache-ram", "0")
     with serving("--model", model, *options) as server:
         alone = [told(server, body) for body in bodies]
