@@ -104,7 +104,7 @@ test-api: ## test the API against its own description with schemathesis, in .ven
 test-install: ## test the installer and the programs in examples/, really run
 	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m pytest -n 2 --dist loadfile checks/install checks/examples $(ARGS)
 
-# A short run of each of the next three, and what has no longer one.
+# A short run of each of the next three; kills and names are whole.
 test-harm: ## test with damaged files, failing system calls, kills, names in every place and a short soak
 	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m pytest -n 2 --dist loadfile checks/fuzz checks/faults checks/kills checks/reach checks/soak $(ARGS)
 
