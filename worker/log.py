@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import structlog
 
 LogFormat = Literal["console", "json"]
+LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 # Time, level, part, event, the other fields as text.
@@ -99,13 +100,10 @@ class _Settings:
     level: int = logging.INFO
 
 
-def configure(fmt: LogFormat, *, verbose: bool = False, quiet: bool = False) -> None:
-    """Send every log line to stderr in `fmt`.
-
-    verbose: also show what llama.cpp says; quiet: show errors only
-    """
+def configure(fmt: LogFormat, level: LogLevel = "info") -> None:
+    """Send log lines of this level and above to stderr in `fmt`; debug has what llama.cpp says."""
     _Settings.fmt = fmt
-    _Settings.level = logging.DEBUG if verbose else logging.ERROR if quiet else logging.INFO
+    _Settings.level = logging.getLevelNamesMapping()[level.upper()]
     if "structlog" in sys.modules:
         _apply()
 
