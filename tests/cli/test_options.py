@@ -433,6 +433,60 @@ def test_unknown_options_are_named_without_their_values(capsys: pytest.CaptureFi
         assert ("--api-kye" in error) is words[0].startswith("--api-kye")
 
 
+@for_each(
+    ("words", "expected"),
+    [
+        ("serve my.gguf", {"model": "my.gguf"}),
+        ("serve --mlock my.gguf --port 1", {"model": "my.gguf", "mlock": True, "port": 1}),
+        ("serve org/repo:Q8_0 -fa off", {"model": "org/repo:Q8_0", "flash_attn": "off"}),
+        ("serve -l 5+1,7-0.5 -l 9-inf", {"logit_bias": ((5, 1), (7, -0.5), (9, -1_000_000))}),
+        ("serve -q", {"log_level": "warning", "verbose": False}),
+        ("serve -v", {"log_level": "debug", "verbose": True}),
+        ("serve -lv 1", {"log_level": "error"}),
+        (
+            "serve --fim-qwen-7b-spec --port 9",
+            {
+                "model": "hf:ggml-org/Qwen2.5-Coder-7B-Q8_0-GGUF:Q8_0",
+                "draft_model": "hf:ggml-org/Qwen2.5-Coder-0.5B-Q8_0-GGUF:Q8_0",
+                "port": 9, "batch_size": 1024,
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_command_lines(words: str, expected: dict[str, Any]) -> None:
+    """A model may stand without an option, also behind a switch; presets stand for options."""
+    settings = settings_from(parse(words.split()))
+    assert {name: getattr(settings, name) for name in expected} == expected
+
+
+def test_a_file_alone_is_served(tiny: Path) -> None:
+    """`worker FILE` is `worker serve FILE`."""
+    command = [str(COMMANDS / "worker"), str(tiny), "--port", "0"]
+    process = WorkerProcess("--log-format", "json", command=command)
+    try:
+        assert process.wait_for("ready")["model"] == tiny.stem
+        process.process.terminate()
+        assert process.wait() == 0
+    finally:
+        process.end()
+
+
+@pytest.mark.parametrize(
+    ("words", "body", "text"),
+    [
+        (["--grammar", 'root ::= "yes"'], {}, "yes"),
+        (["--json-schema", '{"const": 5}'], {}, "5"),
+        (["--json-schema", '{"const": 5}'], {"guided_choice": ["no"]}, "no"),
+    ],
+    ids=["grammar", "schema", "request"],
+)
+def test_forms_for_all_requests(words: list[str], body: dict[str, Any], text: str) -> None:
+    """A grammar or a schema holds answers to requests that ask for no form of their own."""
+    with serving(*words) as server:
+        found = server.post({"prompt": "a", "max_tokens": 8, **body}).json()
+    assert found["choices"][0]["text"] == text
+
+
 def test_settings_hide_secrets() -> None:
     """The key, and addresses, which may hold tokens, are never printed."""
     settings = Settings(api_key="hush", callback_url="http://h/?hush", heartbeat_url="http://hush/")
