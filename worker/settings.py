@@ -435,6 +435,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "on|off", const="on")] = "console"
     log_file: Annotated[str | None, Option("--log-file", values.nonempty,
         "append the log to this file as well (none)", "FILE")] = None
+    access_log: Annotated[bool, Option("--access-log", values.switch,
+        "log a line for each request (on)", "on|off", const=True),
+        Option("--no-access-log", values.opposite, "log no such lines", "on|off",
+        const=False)] = True
     otel: Annotated[bool, Option("--otel", values.switch,
         "export a span for each request with OpenTelemetry, as the OTEL_... variables say; needs "
         "the packages of the extra otel (off)", "on|off", const=True)] = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -74,26 +75,34 @@ def test_a_terminal() -> None:
         start_new_session=True, env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
     )  # fmt: skip
     os.close(theirs)
-    shown = b""
+    shown = Shown(ours)
     try:
-        for said, sign in ((b"", b"> "), (b"What is 3 plus 4?\n", b"tokens/s"), (b"\x04", None)):
-            os.write(ours, said)
-            while sign is None or sign not in shown:
-                try:
-                    data = os.read(ours, 4096)
-                except OSError:  # the terminal is closed
-                    data = b""
-                if not data:
-                    break
-                shown += data
-            if sign is not None:
-                assert sign in shown
-                shown = shown.rpartition(sign)[2] if sign == b"> " else shown
+        _ = shown.until("> ")
+        os.write(ours, b"What is 3 plus 4?\n")
+        answer = shown.until("tokens/s")
+        _ = shown.until("> ")
+        os.write(ours, b"\x04")
         assert process.wait(60) == 0
     finally:
         process.kill()
+        process.wait(60)
         os.close(ours)
-    assert b"3 plus 4 is 7." in shown
+    assert "3 plus 4 is 7." in answer
+
+
+class Shown:
+    """What a terminal shows."""
+
+    def __init__(self, terminal: int) -> None:
+        self.terminal, self.text = terminal, ""
+
+    def until(self, sign: str) -> str:
+        """What it shows from where the last sign ended until this one comes."""
+        while sign not in self.text:
+            assert select.select([self.terminal], [], [], 120)[0], f"no {sign!r}: {self.text}"
+            self.text += os.read(self.terminal, 4096).decode(errors="replace")
+        found, _, self.text = self.text.partition(sign)
+        return found
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,8 @@ VALUES = {
     "rope_freq_base": "26000", "yarn_ext_factor": "1", "reasoning": "off", "n_predict": "3",
     "reasoning_budget_message": "So.", "ignore_eos": "on", "cpu_moe": "4",
     "hf_repo": "a/b", "hf_draft": "a/b", "offline": "on", "api_prefix": "/a", "mlock": "on",
-    "log_file": "f.log", "sandbox": "on", "chat_template": "chatml", "chat_template_file": __file__,
+    "log_file": "f.log", "access_log": "off", "sandbox": "on",
+    "chat_template": "chatml", "chat_template_file": __file__,
     "chat_template_kwargs": '{"a": 1}', "grammar": 'root ::= "a"',
     "json_schema": '{"type": "object"}', "logit_bias": "5+1",
 }  # fmt: skip
@@ -186,7 +187,8 @@ NEEDED = {
 SCHEMA_FILE = str(Path(__file__).parent / "schema.json")
 SPECIAL = {
     "--mmproj-auto": "off", "--mmproj-offload": "off", "--grammar-file": __file__,
-    "--json-schema-file": SCHEMA_FILE, "--verbose": "on", "--quiet": "on", "--log-verbosity": "4",
+    "--json-schema-file": SCHEMA_FILE, "--no-access-log": "on", "--verbose": "on",
+    "--quiet": "on", "--log-verbosity": "4",
     "--no-mmap": "off", "--mmap": "on", "--load-mode": "mmap", "--device": "CUDA0", "--page": "off",
     "--log-jsonl": "on", "--spec-type": "ngram-mod", "--rope-freq-scale": "0.25",
     "--cpu-moe": "on", "--override-tensor": "a=CPU", "--spec-default": "on", "--rerank": "on",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import base64
 import contextlib
+import importlib
 import mimetypes
 import os
 import sys
@@ -103,7 +104,7 @@ def _messages() -> Generator[str]:
     ask: Callable[[], str] = sys.stdin.readline
     if sys.stdin.isatty():
         with contextlib.suppress(ImportError):  # arrows and history, if Python has them
-            import readline  # noqa: F401
+            importlib.import_module("readline")
         ask = _asked
     text = ""
     while line := ask():
@@ -199,5 +200,5 @@ class Chat:
             self._turns.pop()
             return
         finally:
-            pieces.close()  # type: ignore[attr-defined]
+            pieces.close()
         self._turns.append({"role": "assistant", "content": answer})

@@ -102,7 +102,8 @@ def main(argv: Sequence[str], backend: str | None = None) -> int:
         words = ["serve", "--backend", backend, *words]
     elif words and _means_serve(words[0]):
         words.insert(0, "serve")
-    log.configure("console")
+    asks_for_json = words[:1] == ["serve"] and _asks_for_json(words)
+    log.configure("json" if asks_for_json else "console")
     if not words:
         parser().print_help(sys.stderr)
     try:
@@ -147,6 +148,19 @@ def _foreign(error: Exception) -> WorkerError:
         )
     log.get("cli").error("unforeseen", exc_info=error)
     return WorkerError(f"This should not happen: {error!r}.")
+
+
+def _asks_for_json(words: Sequence[str]) -> bool:
+    """Whether errors of the command line itself are written as JSON too."""
+    (option,) = (option for option in OPTIONS if option.flags[0] == "--log-format")
+    given = [os.environ.get(name) for name in option.variables]
+    for word, following in zip(words, [*words[1:], ""], strict=False):
+        flag, _, value = _dashed(word).partition("=")
+        if flag == option.flags[0]:
+            given = [value or following]
+        elif flag == "--log-jsonl":
+            given = ["json"]
+    return (next(filter(None, given), "") or "").lower() == "json"
 
 
 def _means_serve(word: str) -> bool:
@@ -204,7 +218,7 @@ def _dashed(word: str) -> str:
 
 
 def _fail(error: WorkerError) -> int:
-    log.say(f"error: {error.code}: {log.harmless(str(error))}\n")
+    log.fail(error.code, str(error))
     return error.exit_code
 
 

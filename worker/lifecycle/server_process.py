@@ -21,6 +21,7 @@ from worker.settings import OPTIONS
 START_TIMEOUT_S = 600.0
 _STOP_TIMEOUT_S = 20.0
 _POLL_S = 0.02
+_ERROR = "error: "
 
 
 class ServerError(BackendError):
@@ -94,8 +95,8 @@ def _wait(process: subprocess.Popen[bytes], log: IO[str], until: str) -> ServerA
             host, _, port = events["listening"].url.removeprefix("http://").rpartition(":")
             return ServerAddress(host, int(port), process.pid)
         if ended:
-            last = next((line for line in reversed(lines) if line.startswith("error: ")), "")
-            raise ServerError(last.removeprefix("error: "), process.returncode)
+            told = [event for event in events if event.startswith(_ERROR)]
+            raise ServerError("".join(told[-1:]).removeprefix(_ERROR), process.returncode)
         time.sleep(_POLL_S)
     raise BackendError(f"The server was not ready within {START_TIMEOUT_S:.0f} s.")
 
