@@ -61,10 +61,10 @@ def run(arguments: argparse.Namespace) -> int:
     settings = msgspec.structs.replace(settings_from(arguments), parallel=1)
     prompt = _prompt(arguments.prompt)
     log.configure("console", "debug" if settings.verbose else "error")
-    from worker.api.common.sampling import defaults_of
     from worker.cli.progress import load_progress
     from worker.engine.engine import Engine
     from worker.engine.request import GenerationParams, Prompt, Request
+    from worker.lifecycle.default_sampling import default_sampling
     from worker.lifecycle.loading import open_backend
     from worker.lifecycle.media import MediaReader
     from worker.lifecycle.prepared import load_weights, prepare
@@ -92,7 +92,8 @@ def run(arguments: argparse.Namespace) -> int:
             id="cli",
             prompt=shown,
             params=GenerationParams(
-                max_tokens=arguments.max_tokens, sampling=defaults_of(prepared.config, settings)
+                max_tokens=arguments.max_tokens,
+                sampling=default_sampling(prepared.config, settings),
             ),
         )
         try:
