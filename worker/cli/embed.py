@@ -127,7 +127,7 @@ def _embed(
     lines: Iterator[list[tuple[int, str]]],
     write: Callable[[Sequence[EmbeddedLine]], None],
 ) -> None:
-    from worker.engine.embedding import cut, normalised, vectors_wanted
+    from worker.engine.embedding import normalised, shorten, vectors_wanted
     from worker.engine.engine import Engine
 
     engine = Engine(backend, time.monotonic, embedder=backend.embedder)
@@ -138,7 +138,7 @@ def _embed(
         ends = backend.vocab.ends_of_texts
         for number, line in some:
             found = backend.vocab.tokenize(line, add_special=True, parse_special=False)
-            texts.append(cut(found, most, ends))
+            texts.append(shorten(found, most, ends))
             if len(texts[-1]) > backend.embedder.max_length:
                 raise UsageError(
                     f"Line {number + 1} has {len(found)} tokens, {backend.embedder.max_length} is "

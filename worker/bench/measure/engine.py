@@ -14,7 +14,7 @@ from worker.bench.measure.bare_loop import GREEDY
 from worker.bench.measure.machine import process_memory
 from worker.bench.sections import DraftSpeed, VectorSpeed
 from worker.bench.sizes import Sizes
-from worker.engine.embedding import cut, normalised, vectors_wanted
+from worker.engine.embedding import normalised, shorten, vectors_wanted
 from worker.engine.engine import Engine
 from worker.engine.request import GenerationParams, Prompt, Request
 from worker.errors import UsageError
@@ -114,7 +114,7 @@ def measure_vectors(
         raise UsageError(f"The text has {len(lines)} lines, {FEWEST_TEXTS} are needed.")
     vocab = backend.vocab
     texts = [
-        cut(vocab.tokenize(line, add_special=True, parse_special=False), embedder.max_length,
+        shorten(vocab.tokenize(line, add_special=True, parse_special=False), embedder.max_length,
             vocab.ends_of_texts)
         for line in lines
     ]  # fmt: skip
