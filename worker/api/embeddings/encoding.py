@@ -13,8 +13,8 @@ _LARGEST = 127
 
 def _scaled(vector: np.ndarray) -> np.ndarray:
     """-127 to 127, of which the largest element has one."""
-    largest = max(float(np.abs(vector).max(initial=0)), np.finfo(np.float32).tiny)
-    return np.rint(vector * (_LARGEST / largest)).astype(np.int8)
+    largest = float(np.abs(vector).max(initial=0)) or 1.0
+    return np.rint(vector / largest * _LARGEST).astype(np.int8)
 
 
 def _bits(vector: np.ndarray) -> np.ndarray:

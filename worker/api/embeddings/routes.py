@@ -224,7 +224,7 @@ API = Api(
             refuses=(*_COMPUTED, *NO_VECTORS),
             notes=_NOTES,
             examples={
-                "texts": {"texts": _RAIN["input"], "input_type": "search_document"},
+                "texts": {"texts": _RAIN["input"]},
                 "bits": {"texts": _RAIN["input"], "embedding_types": ["float", "ubinary"]},
             },
         ),

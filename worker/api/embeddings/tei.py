@@ -57,7 +57,12 @@ class SimilarTexts(msgspec.Struct, kw_only=True):
 
 
 class SimilarityRequest(msgspec.Struct, kw_only=True):
-    """POST /similarity."""
+    """POST /similarity.
+
+    inputs      the texts
+    parameters  what is done with those that are too long
+    model       anything: one worker serves one model
+    """
 
     inputs: SimilarTexts
     parameters: CutFields | None = None
@@ -135,6 +140,7 @@ async def tei_similarity(request: HttpRequest, loaded: Loaded, preparing: Prepar
 
 
 def _predicted(body: PredictRequest, loaded: Loaded) -> EmbeddingRequest:
+    cut = cut_of(body, loaded)
     if check_scores(loaded).pooling != "rank":
         raise RequestError(
             f"{loaded.model_id} {loaded.config.task}.", hint="Ask /embed.", code="no_scores"
@@ -145,14 +151,13 @@ def _predicted(body: PredictRequest, loaded: Loaded) -> EmbeddingRequest:
     is_single = isinstance(given, str) or isinstance(given[0], str)
     several = [given] if is_single else given
     check_count(len(several), "inputs")
-    cut = cut_of(body, loaded)
     tokens: list[Tokens] = []
     for place, texts in enumerate(several):
         name = "inputs" if is_single else f"inputs[{place}]"
-        pair = [texts] if isinstance(texts, str) else texts
-        if not 1 <= len(pair) <= 2 or not all(isinstance(text, str) for text in pair):
-            raise RequestError(f"{name} must be a text or a pair of texts.", param=name)
-        first, *more = (str(text) for text in pair)
+        pair = [texts] if is_single and isinstance(texts, str) else texts
+        if not isinstance(pair, list) or len(pair) not in (1, 2):
+            raise RequestError(f"{name} must be a list of one or two texts.", param=name)
+        first, *more = map(str, pair)
         tokens.append(
             pair_tokens(first, more[0], loaded, (f"{name}[0]", f"{name}[1]"), cut)
             if more
