@@ -196,6 +196,9 @@ def test_cut_shorter(bert: tuple[Server, Embedder]) -> None:
     assert found @ model.vector([CLS, *own[-18:], SEP]) > 1 - 1e-5
 
 
+_LISTS = ("/reranking",)  # of those below, as text-embeddings-inference has them
+
+
 def scores_of(server: Server, path: str, body: dict[str, Any]) -> list[float]:
     """Raw scores in the order of the texts."""
     answer = server.post({**body, "raw_scores": True}, path)

@@ -19,7 +19,7 @@ from worker.errors import ContextLengthError, RequestError
 from worker.http.replies import ErrorReply
 from worker.lifecycle.loaded import Loaded
 from worker.limits import EMBEDDED, TOKEN_VECTORS
-from worker.memory.embedding import LONGEST_IN_PARTS
+from worker.model.vectors import LONGEST_IN_PARTS
 
 # What clients may send: a text, token ids, or a list of either. llama-server also has texts among
 # the ids of a list in the list, `{"prompt_string": TEXT}` and, as Cohere has it,

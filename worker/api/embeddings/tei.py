@@ -28,7 +28,14 @@ from worker.api.common.vectors import (
     text_tokens,
     texts_of,
 )
-from worker.api.embeddings.ranking import Given, Match, chances, check_scores, match_of, pair_tokens
+from worker.api.embeddings.ranking import (
+    Comparison,
+    Given,
+    chances,
+    check_scores,
+    match_of,
+    pair_tokens,
+)
 from worker.engine.embedding import EmbeddingRequest, normalised
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
@@ -123,7 +130,7 @@ async def tei_embed_all(request: HttpRequest, loaded: Loaded, preparing: Prepari
     return VectorExchange(wanted, request.url.path, loaded, reply)
 
 
-def _compared(body: SimilarityRequest, loaded: Loaded) -> Match:
+def _compared(body: SimilarityRequest, loaded: Loaded) -> Comparison:
     if not body.inputs.sentences:
         raise RequestError("inputs.sentences is empty.", param="inputs")
     source = Given("inputs.source_sentence", [body.inputs.source_sentence], is_list=False)
