@@ -190,8 +190,8 @@ class ContextLengthError(RequestError, code="context_length_exceeded"):
     ) -> None:
         most = max_length if most is None or count > max_length else most
         super().__init__(
-            f"{what} is too long: {counted(count, 'token', '')} > {most} maximum; it exceeds the "
-            f"available context size ({counted(max_length, 'token', '')}).",
+            f"{what} is too long: {counted(count, 'token')} > {most} maximum; it exceeds the "
+            f"available context size ({counted(max_length, 'token')}).",
             param=param,
             hint=hint,
         )
@@ -235,8 +235,8 @@ class InferenceTimeoutError(RequestError, http_status=504, code="INFERENCE_TIMEO
     """The job took longer than a job may take."""
 
 
-def counted(count: int, noun: str, form: str = ",") -> str:
-    """`1 token`, `2,048 tokens`: of a noun whose plural has an s."""
+def counted(count: int, noun: str, form: str = "") -> str:
+    """`1 token`, `2 tokens`: of a noun whose plural has an s. form: of the number"""
     return f"{count:{form}} {noun}{'' if count == 1 else 's'}"
 
 

@@ -15,7 +15,7 @@ import msgspec
 from worker import log
 from worker.cli.model import model_path
 from worker.cli.options import add_options, reader, settings_from
-from worker.errors import RequestError, UsageError
+from worker.errors import RequestError, UsageError, counted
 from worker.values import integer
 
 # Lines that are read, computed and written before the next ones are read.
@@ -141,8 +141,9 @@ def _embed(
             texts.append(shorten(found, most, ends))
             if len(texts[-1]) > backend.embedder.max_length:
                 raise UsageError(
-                    f"Line {number + 1} has {len(found)} tokens, {backend.embedder.max_length} is "
-                    "the most.", hint="Add --truncate, and such lines are cut.",
+                    f"Line {number + 1} has {counted(len(found), 'token')}, "
+                    f"{backend.embedder.max_length} is the most.",
+                    hint="Add --truncate, and such lines are cut.",
                 )  # fmt: skip
         try:
             made = engine.vectors(vectors_wanted(texts, "line"))
@@ -153,11 +154,12 @@ def _embed(
             for (number, _), text, vector in zip(some, texts, made, strict=True)
         ])  # fmt: skip
         count, tokens = count + len(some), tokens + sum(map(len, texts))
-        _say(f"\r{count} lines" if sys.stderr.isatty() else "")
+        _say(f"\r{counted(count, 'line')}" if sys.stderr.isatty() else "")
     write(())
     seconds = max(time.monotonic() - begun, 1e-9)
     _say(
-        f"\r{count} lines, {tokens} tokens in {seconds:.2f} s: {count / seconds:.1f} lines/s, "
+        f"\r{counted(count, 'line')}, {counted(tokens, 'token')} in {seconds:.2f} s: "
+        f"{count / seconds:.1f} lines/s, "
         f"{tokens / seconds:.0f} tokens/s\n"
     )
 

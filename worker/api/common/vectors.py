@@ -15,7 +15,7 @@ from worker.api.common.prompts import check_hopeless
 from worker.api.common.shapes import shaped
 from worker.engine.embedding import Embedded, EmbeddingRequest, shorten, vectors_wanted
 from worker.engine.stream import Stream
-from worker.errors import ContextLengthError, RequestError
+from worker.errors import ContextLengthError, RequestError, counted
 from worker.http.replies import ErrorReply
 from worker.lifecycle.loaded import Loaded
 from worker.limits import EMBEDDED, TOKEN_VECTORS
@@ -153,7 +153,7 @@ def _too_long(count: int, loaded: Loaded, place: str, advice: str) -> ContextLen
     config, longest = loaded.config, longest_of(loaded)
     reach = config.context if config.only_embeds else min(config.context, LONGEST_IN_PARTS)
     if longest < reach:
-        advice += f" With --ctx-size the worker takes up to {reach} tokens."
+        advice += f" With --ctx-size the worker takes up to {counted(reach, 'token')}."
     return ContextLengthError(count, longest, param=place, what=place, hint=advice)
 
 

@@ -142,7 +142,7 @@ _SOFTMAX = frozenset({"qwen3", "qwen3vl"})
 _YES = "yes"
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class Scoring(msgspec.Struct, frozen=True):
     """What is asked of the engine, and what the score of each pair is made of."""
 
     request: EmbeddingRequest
@@ -173,7 +173,7 @@ def chances(outputs: np.ndarray, loaded: Loaded) -> np.ndarray:
 
 def match_of(
     queries: Given, texts: Given, loaded: Loaded, cut: Cut | None, *, raw: bool = False
-) -> Comparison:
+) -> Scoring:
     """queries: as many as texts, or one for all. Raises RequestError."""
     param = texts.name
     check_count(len(texts.texts), param)
@@ -194,7 +194,7 @@ def match_of(
             found = [chances(each, loaded) for each in found]
         return [float(each[output]) for each in found]
 
-    return Comparison(asked(tokens, param), scores)
+    return Scoring(asked(tokens, param), scores)
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -214,7 +214,7 @@ class Given(msgspec.Struct, frozen=True):
         return list(zip(self.texts, names, strict=False))
 
 
-def _by_angle(queries: Given, texts: Given, loaded: Loaded, cut: Cut | None) -> Comparison:
+def _by_angle(queries: Given, texts: Given, loaded: Loaded, cut: Cut | None) -> Scoring:
     """The cosine of the angle between the vectors of both."""
     least = cut and msgspec.structs.replace(cut, most=min(cut.most, cut.of_one or cut.most))
     tokens: list[Tokens] = [
@@ -229,14 +229,14 @@ def _by_angle(queries: Given, texts: Given, loaded: Loaded, cut: Cut | None) -> 
         asking, asked_of = rows[:num_queries], rows[num_queries:]
         return (asking * asked_of).sum(axis=1).clip(-1, 1).tolist()
 
-    return Comparison(asked(tokens, texts.name), scores)
+    return Scoring(asked(tokens, texts.name), scores)
 
 
 # Where a document that is too long is cut if the body says nothing: as Cohere has it.
 _CUTTING = frozenset({"/v1/rerank", "/v2/rerank"})
 
 
-def _rerank(body: RerankRequest, path: str, loaded: Loaded) -> Comparison:
+def _rerank(body: RerankRequest, path: str, loaded: Loaded) -> Scoring:
     if body.query is None:
         raise RequestError("query is missing.", param="query")
     param = "documents" if body.texts is None else "texts"
@@ -310,7 +310,7 @@ def meta_of(path: str, request: EmbeddingRequest, **billed: int) -> CohereMeta:
     return CohereMeta(CohereVersion(version), billed, {"input_tokens": count})
 
 
-def _score(body: ScoreRequest, loaded: Loaded) -> Comparison:
+def _score(body: ScoreRequest, loaded: Loaded) -> Scoring:
     first, second = body.text_1 or body.queries, body.text_2 or body.documents
     names = ("text_1", "text_2") if body.queries is None else ("queries", "documents")
     if not first or not second:

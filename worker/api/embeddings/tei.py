@@ -29,8 +29,8 @@ from worker.api.common.vectors import (
     texts_of,
 )
 from worker.api.embeddings.ranking import (
-    Comparison,
     Given,
+    Scoring,
     chances,
     check_scores,
     match_of,
@@ -130,7 +130,7 @@ async def tei_embed_all(request: HttpRequest, loaded: Loaded, preparing: Prepari
     return VectorExchange(wanted, request.url.path, loaded, reply)
 
 
-def _compared(body: SimilarityRequest, loaded: Loaded) -> Comparison:
+def _compared(body: SimilarityRequest, loaded: Loaded) -> Scoring:
     if not body.inputs.sentences:
         raise RequestError("inputs.sentences is empty.", param="inputs")
     source = Given("inputs.source_sentence", [body.inputs.source_sentence], is_list=False)
