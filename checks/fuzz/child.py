@@ -17,7 +17,7 @@ import msgspec
 
 from checks.fuzz.verdict import Verdict
 from worker import log
-from worker.engine.embedding import cut, vectors_wanted
+from worker.engine.embedding import shorten, vectors_wanted
 from worker.engine.engine import Engine
 from worker.engine.request import GenerationParams, Prompt, Request
 from worker.errors import RequestError, WorkerError
@@ -138,7 +138,7 @@ def _embed(backend: LlamaBackend) -> None:
     embedder, vocab = backend.embedder, backend.vocab
     assert embedder is not None
     texts = [
-        cut(tokens, embedder.max_length, vocab.ends_of_texts)
+        shorten(tokens, embedder.max_length, vocab.ends_of_texts)
         for special in (True, False)
         if (tokens := vocab.tokenize(TEXT, add_special=special, parse_special=False))
     ]

@@ -16,7 +16,7 @@ import msgspec
 from worker import log, machine
 from worker.cli.model import model_path
 from worker.cli.options import add_options, reader, settings_from
-from worker.errors import RequestError, UsageError
+from worker.errors import RequestError, UsageError, counted
 from worker.values import integer
 
 if TYPE_CHECKING:
@@ -187,6 +187,7 @@ def _stream(engine: Any, request: Any) -> None:
     speed = f"{(tokens - 1) / (last - first):.1f} tokens/s" if last > first else "one token"
     read = len(request.prompt.tokens)
     sys.stderr.write(
-        f"{read} prompt tokens in {first - started:.2f} s, {tokens} tokens at "
-        f"{speed}, ended by {ended_by}, {machine.resident_bytes() / 1e6:.0f} MB resident\n"
+        f"{counted(read, 'prompt token')} in {first - started:.2f} s, "
+        f"{counted(tokens, 'token')} at {speed}, ended by {ended_by}, "
+        f"{machine.resident_bytes() / 1e6:.0f} MB resident\n"
     )

@@ -24,10 +24,14 @@ def default_sampling(config: ModelConfig, settings: Settings) -> SamplingParams:
 
 
 def changed_sampling(params: SamplingParams) -> dict[str, Any]:
-    """The fields that are not neutral, and the temperature."""
+    """The fields that are not neutral, and the temperature; a file has numbers of 32 bits."""
     neutral = SamplingParams()
-    return {"temperature": params.temperature} | {
+    found = {"temperature": params.temperature} | {
         name: value
         for name in params.__struct_fields__
         if (value := getattr(params, name)) != getattr(neutral, name)
+    }
+    return {
+        name: round(value, 6) if isinstance(value, float) else value
+        for name, value in found.items()
     }
