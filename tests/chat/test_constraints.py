@@ -218,10 +218,29 @@ def test_a_thought_may_go_on_after_a_call() -> None:
     assert made is not None
     assert made.repeats
     assert accepted(made, call) == (call, True)
-    assert accepted(made, both) == (call, False)
+    assert accepted(made, f"{call}\nHm") == (f"{call}\nHm", True)
     off = constraint_of("Qwen-Qwen3-0.6B", required=False, thinking=Thinking(is_on=False))
     assert off is not None
     assert accepted(off, both) == (both, True)
+    assert accepted(off, f"{call}\nHm") == (f"{call}\n", False)
+
+
+@for_each("name", templates.names())
+@for_each("thinking", [Thinking(), Thinking(is_on=False)])
+@for_each("required", [True, False])
+def test_the_end_may_come_behind_white_space(name: str, thinking: Thinking, required: bool) -> None:
+    """White space after a call promises no other one, in any dialect, for one call or several."""
+    off = Thinking(is_on=False)
+    one = constraint_of(name, tools=TOOLS[:1], parallel=False, thinking=off, required=required)
+    if one is None:  # nothing says unmistakably where a call begins
+        assert not required
+        return
+    for parallel in (True, False):
+        made = constraint_of(name, parallel=parallel, thinking=thinking, required=required)
+        assert made is not None
+        for space in ("", " ", "\n", "\n\n", "\n \n"):
+            text = written(one) + space
+            assert accepted(made, text) == (text, True)
 
 
 def test_bare_objects_are_not_held_in_auto() -> None:

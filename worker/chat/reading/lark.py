@@ -25,7 +25,10 @@ _FIXED = "WS: /[ \\n]{1,16}/"
 
 
 class Lark:
-    """Rules, named as they are added. Expressions are texts of Lark's right-hand sides."""
+    """Rules, named as they are added. Expressions are texts of Lark's right-hand sides.
+
+    goes_on  whether what was written may go on with another call wherever it may end
+    """
 
     def __init__(
         self,
@@ -44,6 +47,7 @@ class Lark:
         self._ends = ends
         self._loosened = loosened
         self._is_free_after = is_free_after
+        self.goes_on = False
         self._rules: list[str] = []
         self._named: dict[tuple[str, str], str] = {}  # (body, attributes) -> name
         self._num_names = 0
@@ -100,8 +104,9 @@ class Lark:
         return self.rule(first)
 
     def again(self, call: str, opens: str, *, one: bool) -> str:
-        """A call, and others behind their opening text."""
-        return repeated(call, self.text(opens), one=one or self._is_free_after)
+        """A call, and others behind their opening text; nothing closes them all."""
+        self.goes_on = not (one or self._is_free_after)
+        return repeated(call, self.text(opens), one=not self.goes_on)
 
     def until(self, end: str) -> str:
         """Any text up to an end, and the end."""
