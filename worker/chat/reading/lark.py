@@ -214,12 +214,23 @@ def properties_of(
     needed = cast("list[Any]", required) if isinstance(required, list) else []
     if not isinstance(properties, dict):
         return []
-    shared = {word: root[word] for word in ("$defs", "definitions") if word in root}
-    parts = {
-        name: cast("dict[str, Any]", part) if isinstance(part, dict) else {}
+    return [
+        (name, _part_alone(part, root), name in needed)
         for name, part in cast("dict[str, Any]", properties).items()
-    }
-    return [(name, {**shared, **part}, name in needed) for name, part in parts.items()]
+    ]
+
+
+def _part_alone(part: Any, root: Mapping[str, Any]) -> dict[str, Any]:
+    """A part of a schema, with what it refers to in the root: definitions, or another part."""
+    own = cast("dict[str, Any]", part) if isinstance(part, dict) else {}
+    where = own.get("$ref")
+    if isinstance(where, str) and not re.match(r"#/(\$defs|definitions)/", where):
+        target = referred(where, root)
+        if isinstance(target, dict):
+            rest = {word: value for word, value in own.items() if word != "$ref"}
+            own = {**cast("dict[str, Any]", target), **rest}
+    shared = {word: root[word] for word in ("$defs", "definitions") if word in root}
+    return {**shared, **own}
 
 
 def string_choices(schema: dict[str, Any]) -> list[str]:

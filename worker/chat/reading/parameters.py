@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
+from urllib.parse import unquote
 
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import checked_json
@@ -56,12 +58,20 @@ def _named_types(schema: Any, root: Mapping[str, Any], seen: set[str]) -> frozen
 
 
 def referred(where: str, root: Mapping[str, Any]) -> Any:
-    """What a `$ref` leads to in its root; None: nothing."""
+    """What a `$ref` leads to in its root; None: nothing. An empty one is the root."""
+    pointer = unquote(where.removeprefix("#"))
+    if not re.match("/|$", pointer):
+        return None
     found: Any = root
-    for step in where.removeprefix("#/").split("/"):
-        if not isinstance(found, Mapping):
+    for step in pointer.split("/")[1:]:
+        key = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, Mapping):
+            found = cast("Mapping[str, Any]", found).get(key)
+        elif isinstance(found, list) and re.fullmatch("[0-9]{1,9}", key):
+            found = cast("list[Any]", found)[int(key) :][:1]
+            found = found[0] if found else None
+        else:
             return None
-        found = cast("Mapping[str, Any]", found).get(step.replace("~1", "/").replace("~0", "~"))
     return found
 
 
