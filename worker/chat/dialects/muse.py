@@ -33,6 +33,7 @@ class MuseReader(HarmonyReader):
     """Calls are read in messages to tools only: what a thought or an answer quotes is a text."""
 
     ends: ClassVar[tuple[str, ...]] = (_NEXT, _LAST, START)
+    unmarked: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,

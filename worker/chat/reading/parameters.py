@@ -105,11 +105,15 @@ def quoted(text: str) -> str:
 
 
 def value_of(text: str, types: frozenset[str]) -> str:
-    """A value's raw text as JSON of one of these types; as a string where it is none of them."""
+    """A value's raw text as JSON of one of these types; as a string where it is none of them.
+
+    Words such as `None` and `True` are read as JSON's where no text may stand.
+    """
     bare = text.strip()
-    named = {"true": "true", "false": "false", "null": "null", "none": "null"}.get(bare.lower())
-    if named is not None and {"null": "null"}.get(named, "boolean") in types:
-        return named
+    if "string" not in types:
+        named = {"true": "true", "false": "false", "null": "null", "none": "null"}.get(bare.lower())
+        if named is not None and {"null": "null"}.get(named, "boolean") in types:
+            return named
     try:
         bare = checked_json(bare)
         value = json.loads(bare)
