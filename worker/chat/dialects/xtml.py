@@ -110,7 +110,7 @@ def _value_grammar(lark: Lark, tool: Tool, name: str, schema: dict[str, Any]) ->
     if choices := string_choices(schema):
         kinds.append(row(_typed(lark, "string"), lark.one_of(list(map(lark.text, choices))), end))
     elif "string" in types:
-        kinds.append(row(_typed(lark, "string"), lark.until(_ARGUMENT_END)))
+        kinds.append(row(_typed(lark, "string"), lark.value(_ARGUMENT_END, (_ARGUMENT, _CALL_END))))
     if others := sorted(types - {"string"}):
         held = {"type": others} if "string" in types else schema
         names = {"number" if name == "integer" else name for name in others}

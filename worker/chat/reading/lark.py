@@ -114,6 +114,30 @@ class Lark:
             return self.rule(f"{ANY} {self.text(end)}")
         return self.rule(ANY, f"[suffix={json.dumps(end, ensure_ascii=False)}]")
 
+    def value(self, end: str, follows: Sequence[str], *, beside: str = "") -> str:
+        """Any text up to an end that one of these texts follows, white space aside, as readers take
+        it, and the end. An end that something else follows is a part of the text.
+
+        beside  a text with which another form of value begins, and no text
+        """
+        if any(name in text for name in self._controls for text in (end, *follows)):
+            return self.until(end)  # the control token is no text
+        suffix = f"[suffix={json.dumps(end, ensure_ascii=False)}]"
+        first = self.rule(self._but(ANY, [beside]), suffix) if beside else self.until(end)
+        more = self.rule(self._but(r"/[^ \t\r\n](.|\n)*/", [*follows, end]), suffix)
+        if not end.startswith(tuple(follows)):
+            more = f"({more} | {self.text(end)})"
+        return f"{first} (WS? {more})*"
+
+    def _but(self, regex: str, begins: Sequence[str]) -> str:
+        """The name of a terminal: what the expression matches and begins with none of the texts."""
+        texts = "|".join(re.escape(text).replace("/", r"\/") for text in begins)
+        body = f"{regex} & ~/({texts})(.|\\n)*/"
+        if (body, "terminal") not in self._named:
+            self._named[body, "terminal"] = name = self.later().upper()
+            self._rules.append(f"{name}: {body}")
+        return self._named[body, "terminal"]
+
     def json(self, schema: dict[str, Any], what: str) -> str:
         """JSON by a schema, without what of it cannot be held."""
         return self.rule(f"%json {self._loosened(schema, what)}")

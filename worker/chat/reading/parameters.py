@@ -204,9 +204,14 @@ class Parameters:
             yield from self._raw(end, follows, is_padded, None)
             self._calls.add('"')
         else:
-            kept: list[str] = []
-            yield from self._raw(end, follows, is_padded, kept)
-            self._calls.add(value_of("".join(kept), types))
+            text = yield from self.raw(end, follows, is_padded=is_padded)
+            self._calls.add(value_of(text, types))
+
+    def raw(self, end: str, follows: Sequence[str], *, is_padded: bool = False) -> Steps[str]:
+        """A value's text, of which nothing is told; as in `value`."""
+        kept: list[str] = []
+        yield from self._raw(end, follows, is_padded, kept)
+        return "".join(kept)
 
     def _types(self, key: str) -> frozenset[str]:
         schema: Any = self._schema
