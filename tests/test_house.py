@@ -75,6 +75,7 @@ RESERVED: dict[str, set[str]] = {
     "llama_cpp": {"llama"},
     "ctypes": {"llama"},
     "landlockpy": {"isolation"},
+    "PIL": {"llama/media/pictures.py"},
     "llguidance": {"llama"},
     "huggingface_hub": {"hub"},
     "jinja2": {"chat", "bench"},

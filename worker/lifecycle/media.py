@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from importlib import metadata
 from pathlib import Path
 
 import msgspec
@@ -15,10 +16,16 @@ from worker.engine.request import Medium
 from worker.errors import RequestError
 from worker.lifecycle.kept import fingerprint
 from worker.lifecycle.prepared import Prepared
-from worker.limits import MEDIA_KEPT, MEDIUM_MEMORY, MEDIUM_TIME, SOUND
+from worker.limits import MEDIA_KEPT, MEDIUM_MEMORY, MEDIUM_TIME, PIXELS, SOUND
 from worker.llama import library
 from worker.llama.media.encoder import MediaEncoder
-from worker.llama.media.frames import EncodedMedium, EncodedPiece, EncoderReady, EncoderSetup
+from worker.llama.media.frames import (
+    EncodedMedium,
+    EncodedPiece,
+    EncoderReady,
+    EncoderSetup,
+    MediumSize,
+)
 from worker.memory.kept import disk_limit
 from worker.settings import Settings
 
@@ -47,13 +54,14 @@ class MediaReader:
             gpu=bool(prepared.devices.chosen) and settings.mmproj_offload,
             seconds=MEDIUM_TIME.most,
             megabytes=MEDIUM_MEMORY.most,
-            rows=prepared.plan.num_cells,
             longest=SOUND.most,
+            pixels=PIXELS.most,
             reads=tuple(files),
         )
         self.settings = settings
         self.max_rows = 0
-        identity = repr((fingerprint(map(Path, files)), library.build().bindings)).encode()
+        decoder = metadata.version("pillow")
+        identity = repr((fingerprint(map(Path, files)), library.build().bindings, decoder)).encode()
         self._key = hashlib.sha256(identity).digest()
         folder = None
         if settings.cache_dir is not None:
@@ -83,19 +91,30 @@ class MediaReader:
         """Whether the medium is encoded already."""
         return self._kept(digest) is not None
 
-    def read(self, digest: bytes, data: bytes) -> tuple[Medium | tuple[int, ...], ...]:
+    def count(self, digest: bytes, data: bytes, kind: str) -> int:
+        """Tokens and vectors that it takes, known before it is encoded; blocks. Raises
+        RequestError."""
+        if (found := self._kept(digest)) is not None:
+            return sum(map(self._num_rows, _decoder.decode(found).pieces))
+        size = self._encoder.count(data, kind)
+        self._check(size)
+        return size.rows
+
+    def read(self, digest: bytes, data: bytes, kind: str) -> tuple[Medium | tuple[int, ...], ...]:
         """A file's bytes as the model reads them, tokens and vectors; blocks. Raises
         RequestError."""
         with self._reading:
             found = self._kept(digest)
             if found is None:
-                made = self._encoder.encode(data)
+                made = self._encoder.encode(data, kind)
                 self.num_encoded += 1
-                self._check(made)
                 found = msgspec.msgpack.encode(made)
                 with self._lock:
                     self._store.put(digest, found)
         return tuple(map(self._read, _decoder.decode(found).pieces))
+
+    def _num_rows(self, piece: EncodedPiece) -> int:
+        return len(piece.tokens) or len(piece.vectors) // (4 * self.ready.width)
 
     def _read(self, piece: EncodedPiece) -> Medium | tuple[int, ...]:
         if piece.tokens:
@@ -108,16 +127,14 @@ class MediaReader:
         with self._lock:
             return self._store.get(digest)
 
-    def _check(self, made: EncodedMedium) -> None:
-        width = 4 * self.ready.width
-        for piece in made.pieces:
-            rows = len(piece.vectors) // width
-            if not piece.is_causal and rows > self.max_rows:
-                raise RequestError(
-                    f"It takes {rows} vectors that look at each other, and a step of this worker "
-                    f"has room for {self.max_rows}.",
-                    hint=f"Start the worker with --batch-size {rows} --ubatch-size {rows}.",
-                )
+    def _check(self, size: MediumSize) -> None:
+        if size.together > self.max_rows:
+            raise RequestError(
+                f"It takes {size.together} vectors that look at each other, and a step of this "
+                f"worker has room for {self.max_rows}.",
+                hint=f"Start the worker with --batch-size {size.together} --ubatch-size "
+                f"{size.together}.",
+            )
 
     def rest(self) -> None:
         """Give back what the projector takes, until the next medium."""
