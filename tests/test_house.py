@@ -30,7 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "settings": {"keys", "values", "limits"},
     "gguf": {"errors"},
     "model": {"gguf", "errors"},
-    "memory": {"model", "gguf", "settings", "files", "machine", "errors"},
+    "memory": {"model", "gguf", "settings", "limits", "files", "machine", "errors"},
     "hub": {"model", "gguf", "settings", "files", "machine", "errors"},
     "audit": {"hub", "model", "gguf", "errors"},
     "isolation": {"gguf", "settings", "errors", "log"},

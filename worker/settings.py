@@ -106,6 +106,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "wait)")] = None
     max_body: Annotated[int, Option("--max-body", values.integer(1, 1024),
         f"MiB of a request's body ({limits.BODY.most})", "MIB")] = limits.BODY.most
+    max_media_body: Annotated[int, Option("--max-media-body", values.integer(1, 1024),
+        "MiB of a body that may show pictures or sounds, at least --max-body "
+        f"({limits.MEDIA_BODY.most})", "MIB")] = limits.MEDIA_BODY.most
     receive_timeout: Annotated[float, Option("--receive-timeout", values.number(0.1, 86_400),
         f"seconds for a request's head to arrive, and again for its body ({limits.RECEIVE.most})",
         "SECONDS")] = limits.RECEIVE.most

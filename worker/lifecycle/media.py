@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import weakref
+from collections import deque
 from importlib import metadata
 from pathlib import Path
 
@@ -13,10 +15,10 @@ import numpy as np
 from worker import machine
 from worker.cache.media import MediaStore
 from worker.engine.request import Medium
-from worker.errors import RequestError
+from worker.errors import QueueFullError, RequestError
 from worker.lifecycle.kept import fingerprint
 from worker.lifecycle.prepared import Prepared
-from worker.limits import MEDIA_KEPT, MEDIUM_MEMORY, MEDIUM_TIME, PIXELS, SOUND
+from worker.limits import MEDIA_KEPT, MEDIA_LENT, MEDIUM_MEMORY, MEDIUM_TIME, PIXELS, SOUND
 from worker.llama import library
 from worker.llama.media.encoder import MediaEncoder
 from worker.llama.media.frames import (
@@ -70,6 +72,8 @@ class MediaReader:
         room = disk_limit(settings) // _DISK_SHARE if folder is not None else 0
         self._store = MediaStore(MEDIA_KEPT.most << 20, folder, room)
         self._lock, self._reading = threading.Lock(), threading.Lock()
+        self._lent, self._most_lent = 0, MEDIA_LENT.most * prepared.plan.num_cells
+        self._returned: deque[int] = deque()
         self.num_encoded = 0
         self._encoder = MediaEncoder(setup)
 
@@ -102,7 +106,7 @@ class MediaReader:
 
     def read(self, digest: bytes, data: bytes, kind: str) -> tuple[Medium | tuple[int, ...], ...]:
         """A file's bytes as the model reads them, tokens and vectors; blocks. Raises
-        RequestError."""
+        RequestError, and QueueFullError where requests hold too many vectors already."""
         with self._reading:
             found = self._kept(digest)
             if found is None:
@@ -111,7 +115,23 @@ class MediaReader:
                 found = msgspec.msgpack.encode(made)
                 with self._lock:
                     self._store.put(digest, found)
-        return tuple(map(self._read, _decoder.decode(found).pieces))
+        pieces = tuple(map(self._read, _decoder.decode(found).pieces))
+        self._lend([piece.vectors for piece in pieces if isinstance(piece, Medium)])
+        return pieces
+
+    def _lend(self, vectors: list[np.ndarray]) -> None:
+        """Count these until nobody holds them. Raises QueueFullError."""
+        with self._lock:
+            while self._returned:
+                self._lent -= self._returned.popleft()
+            if self._lent + sum(map(len, vectors)) > self._most_lent:
+                raise QueueFullError(
+                    "Requests that wait hold too many pictures and sounds.", hint="Try again."
+                )
+            for each in vectors:
+                self._lent += len(each)
+                # It is called wherever the last reference goes, also where the lock is held.
+                weakref.finalize(each, self._returned.append, len(each)).atexit = False
 
     def _num_rows(self, piece: EncodedPiece) -> int:
         return len(piece.tokens) or len(piece.vectors) // (4 * self.ready.width)

@@ -21,7 +21,7 @@ import numpy as np
 
 from worker.api.common.media_formats import check_format
 from worker.engine.request import Medium
-from worker.errors import RequestError, UnavailableError
+from worker.errors import QueueFullError, RequestError, UnavailableError
 from worker.grammar.constraint import IS_PATIENT, ImpatientError
 from worker.lifecycle.addresses import MediaAddresses
 from worker.lifecycle.media import MediaReader
@@ -29,7 +29,7 @@ from worker.limits import MEDIA
 
 _DATA_URL = re.compile(r"data:[\w.+-]*/?[\w.+-]*(?:;[^,;]{0,100}){0,4},", re.IGNORECASE)
 Tokenize = Callable[[str, bool], list[int]]
-Pieces = tuple[Medium | tuple[int, ...], ...]
+MediumPieces = tuple[Medium | tuple[int, ...], ...]
 T = TypeVar("T")
 _NOUNS = {"image": "An image", "audio": "A sound", "video": "A video"}
 _NO_BYTES = "it holds no bytes."
@@ -179,7 +179,9 @@ class Gallery:
             raise UnreadMediaError
         tokenize = cache(tokenize)
         counts = self._each(shown, self._reader.count)
-        room: dict[int, Pieces] = {number: ((-1,) * count,) for number, count in counts.items()}
+        room: dict[int, MediumPieces] = {
+            number: ((-1,) * count,) for number, count in counts.items()
+        }
         told = self._noted(text, shown - room.keys())
         tokens, media = self._spliced(told, room, tokenize)
         if len(tokens) <= most:
@@ -189,7 +191,7 @@ class Gallery:
         return self._noted(told, shown), tokens, tuple(media)
 
     def _spliced(
-        self, text: str, pieces: Mapping[int, Pieces], tokenize: Tokenize
+        self, text: str, pieces: Mapping[int, MediumPieces], tokenize: Tokenize
     ) -> tuple[list[int], list[Medium]]:
         """The text's tokens with the pieces of media in the place of their marks."""
         tokens: list[int] = []
@@ -215,7 +217,7 @@ class Gallery:
             medium = self._held[number]
             try:
                 found[number] = read(medium.digest, medium.data, medium.kind)
-            except UnavailableError:
+            except (UnavailableError, QueueFullError):
                 raise
             except RequestError as error:
                 if number in self._asked:

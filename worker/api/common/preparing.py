@@ -13,7 +13,7 @@ import msgspec
 
 from worker import log
 from worker.api.common.adapters import choice_of, chosen
-from worker.api.common.body import HttpRequest, read_json, told, until_gone
+from worker.api.common.body import HttpRequest, held_body, read_json, told, until_gone
 from worker.api.common.constraints import ConstraintFields
 from worker.api.common.gallery import GALLERY, Gallery, UnreadMediaError
 from worker.api.common.generation import Generation
@@ -78,7 +78,7 @@ class Preparing:
         """
         choice = choice_of(body, loaded)
         record = current()
-        with loaded.engine.place():
+        with loaded.engine.place(), held_body(request):
             gallery = Gallery(loaded.media)
             work = _showing(gallery, partial(function, *arguments))
             made = await self._aside(request, body, work, record)
@@ -104,7 +104,8 @@ class Preparing:
         """
         reader = next((each.media for each in arguments if isinstance(each, Loaded)), None)
         work = _showing(Gallery(reader), partial(function, *arguments))
-        return await self._aside(request, body, work, None)
+        with held_body(request):
+            return await self._aside(request, body, work, None)
 
     async def look(
         self, request: HttpRequest, shape: type[Body], function: Callable[..., Made], *more: Any
