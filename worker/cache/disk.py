@@ -21,8 +21,9 @@ from worker.errors import UsageError
 # Seconds between two looks at what other workers have written.
 _LOOK_S = 1.0
 # How long the first question after the start waits until the folder is listed. 10,000 files take
-# about 40 ms, and usually the model is still being loaded meanwhile.
-_FIRST_LIST_S = 0.05
+# about 40 ms, on a busy machine several times as long, and to read a prompt again longer still.
+# Usually the model is still being loaded meanwhile.
+_FIRST_LIST_S = 1.0
 # What waits to be written at most, bytes, unless less is said.
 MAX_WAITING = 256 << 20
 _MAX_USES = 1 << 16

@@ -144,6 +144,11 @@ class Engine:
         self.scheduler.keeper.erase(tokens, key)
         self.snapshot = self._take_snapshot()
 
+    def keep_ended(self, seconds: float) -> None:
+        """Keep what ended, as far as `seconds` are enough; no step follows."""
+        self.scheduler.keeper.begin()
+        self.scheduler.keeper.save_ended(seconds)
+
     def empty(self) -> None:
         """Keep what ended, and begin with empty cells in the backend's layout; nothing may run."""
         self.scheduler.empty()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -109,12 +110,13 @@ class Keeper:
         self._spent_s += self._clock() - started
         return loaded.num_tokens, loaded.num_read
 
-    def save_ended(self) -> None:
-        """Save what has ended and is not saved yet."""
+    def save_ended(self, seconds: float = math.inf) -> None:
+        """Save what has ended and is not saved yet, as far as `seconds` are enough for it."""
         if self._store is None:
             return
         for slot in self._cells.cached:
-            if slot.is_saved or self.holds_up(self.seconds(slot.length)):
+            cost = self.seconds(slot.length)
+            if slot.is_saved or self.holds_up(cost) or self._spent_s + cost > seconds:
                 continue  # perhaps after the next step
             self._save(slot)
             slot.is_saved = True  # where it failed nothing more can be done
