@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -160,19 +160,27 @@ class Keeper:
         if self._store is not None:
             self._store.forget(tokens, key)
 
-    def mark(self, slot: Slot, sequence: Sequence, found: Found | None) -> None:
+    @property
+    def marks_branches(self) -> bool:
+        """Whether it matters to `mark` where prompts branch: states are kept and cannot be cut."""
+        return self._store is not None and self._backend.shape.needs_rest
+
+    def mark(self, slot: Slot, sequence: Sequence, branches: Iterable[int]) -> None:
         """Mark where states of a sequence that begins to run shall be kept on its way.
 
-        Only of models whose states cannot be cut: at the places that its client named, where
-        another prompt branched off, every so many tokens, and shortly before the prompt's end.
+        Only of models whose states cannot be cut: at the places that its client named, where other
+        prompts branch off, every so many tokens, and shortly before the prompt's end.
         """
-        if self._store is None or not self._backend.shape.needs_rest:
+        if not self.marks_branches:
             return
         prompt, last = sequence.num_prompt, sequence.num_prompt - _LAST
         named = [p for p in sequence.prompt.checkpoints if p <= last - _LAST]
         marks = [p for p in (*named, last) if p - slot.length >= APART]
-        others = [found.num_common] if found is not None else []
-        for place in (*others, *range(EVERY, prompt, EVERY)):
+        for place in sorted(branches):
+            # What is kept behind the place is of no use to those who branch off there.
+            if place < prompt and not any(0 <= place - m < APART for m in (*marks, slot.length)):
+                marks.append(place)
+        for place in range(EVERY, prompt, EVERY):
             near = [*marks, slot.length]
             if slot.length < place < last and min(abs(place - m) for m in near) >= APART:
                 marks.append(place)
