@@ -14,6 +14,10 @@ BLOCK = 64
 Parts = list[tuple[np.ndarray, int]]
 
 
+# (after how many tokens, uint8 [n]); see `SlotState.rest`
+RestAt = tuple[int, np.ndarray]
+
+
 class SlotState(Protocol):
     """A copy of the state that a slot has after its first `num_tokens` tokens.
 

@@ -25,7 +25,6 @@ from worker.engine.sequence import RESERVE, Sequence
 from worker.engine.slot import Slot
 from worker.engine.stats import Stats
 
-
 # Sequences of the queue whose beginnings are compared with that of one which begins to run.
 _LOOKED_AT = 8
 

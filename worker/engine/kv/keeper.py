@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from worker.cache.slot_file import KeptSequence
-from worker.cache.state import BLOCK
 from worker.cache.store import Found, Store
 from worker.engine.backend import Backend
 from worker.engine.kv.cells import Cells
@@ -131,8 +130,13 @@ class Keeper:
             for slot in [slot for slot in self._cells.cached if slot.is_saved]:
                 self._cells.clear(slot)
 
-    def taken_out(self, tokens: np.ndarray, key: bytes, row_bytes: int) -> KeptSequence | None:
-        """The state after as many of these tokens as there is one of; None where it is none."""
+    def taken_out(
+        self, tokens: np.ndarray, key: bytes, shortened: Callable[[np.ndarray, int], np.ndarray]
+    ) -> KeptSequence | None:
+        """The state after as many of these tokens as there is one of; None where it is none.
+
+        shortened: the first of packed rows
+        """
         if self._store is None:
             return None
         for slot in self._cells.cached:
@@ -141,14 +145,10 @@ class Keeper:
         found = self._store.load(self._store.find(tokens, key))
         if found is None:
             return None
-        count = sum(number for _, number in found.parts)
-        rows, number = found.parts[-1]
-        if row_bytes * number != rows.nbytes:  # a longer one goes on in it
-            if found.rest is not None:
-                return None
-            count -= number
-        parts = [rows for rows, _ in found.parts[: -(-count // BLOCK)]]
-        return KeptSequence(key, tokens[:count], count, parts, found.rest) if count else None
+        count = found.num_tokens
+        parts = [shortened(rows, number) for rows, number in found.parts]
+        rests = self._store.rests(tokens[:count], key) if found.rest is not None else []
+        return KeptSequence(key, tokens[:count], count, parts, rests)
 
     def erase(self, tokens: np.ndarray, key: bytes) -> None:
         """Forget what has ended and begins these tokens, as far as nothing else goes on from it."""

@@ -17,7 +17,6 @@ from worker.engine.sequence import Sequence
 from worker.engine.slot import Slot
 from worker.engine.stats import Stats
 
-
 # Tokens before a place where prompts branched, at most an eighth of those before it.
 _EARLIER = 8
 
