@@ -187,6 +187,19 @@ class Keeper:
         for place in marks:
             slot.add_mark(place)
 
+    def save_shared(self, slot: Slot) -> None:
+        """Save what a running slot got of another one's cells, which may be needed soon.
+
+        So prompts branch there. Not where nearly as much of it is kept.
+        """
+        if self._store is None or not self.marks_branches or slot.length < APART:
+            return
+        if self.holds_up(self.seconds(slot.length)):
+            return
+        kept = self._store.find(slot.tokens[: slot.length], slot.prompt.key_after(slot.length))
+        if slot.length - kept.num_tokens >= APART:
+            self._save(slot)
+
     def save_marked(self) -> None:
         """Save the states of running sequences that have come to a mark."""
         for sequence in self._running:

@@ -121,6 +121,8 @@ class Prefixes:
         slot.add_mark(sequence.prompt.begin)
         if self._keeper.marks_branches:
             self._keeper.mark(slot, sequence, _branches(sequence, match.found, running, waiting))
+            if match.slot is not None:
+                self._keeper.save_shared(slot)
         return slot
 
     def _slot_beside(self, sequence: Sequence, source: Slot, count: int) -> Slot:
@@ -172,6 +174,7 @@ class Prefixes:
             stop = min(leader.length, until)
             if self._can_share(leader, stop) and self._cells.share(leader, slot, stop):
                 self._count_shared(sequence, stop)
+                self._keeper.save_shared(slot)
         del self._following[sequence]
         if not slot.length:  # what the leader had may have left the KV cache
             tokens = sequence.tokens[: sequence.num_known - 1]
