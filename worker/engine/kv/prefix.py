@@ -17,8 +17,8 @@ from worker.engine.sequence import Sequence
 from worker.engine.slot import Slot
 from worker.engine.stats import Stats
 
-# Tokens before a place where prompts branched, at most an eighth of those before it.
-_EARLIER = 8
+# Tokens before a place where prompts branched.
+_EARLIER = 4
 
 
 class Match(NamedTuple):
@@ -253,7 +253,7 @@ def _branches(
     if found is not None:
         seen.add(found.num_common)
     coming = {_alike(sequence, other) for other in waiting if other.prompt_logprobs is None}
-    early = {count - (min(_EARLIER, count // 8) if count % BLOCK else 0) for count in seen}
+    early = {count - (_EARLIER if count % BLOCK else 0) for count in seen}
     return {sequence.prompt.whole(place) for place in coming | early}
 
 
