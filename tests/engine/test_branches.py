@@ -37,10 +37,11 @@ class Worker:
     """An engine with a store; others take its slots."""
 
     def __init__(self, kind: dict[str, Any], folder: Path | None = None, **options: Any) -> None:
-        self.backend = FakeBackend(
-            **{"num_cells": 6_000, "num_slots": 4, "capacity": 128, "max_outputs": 64,
-               "vocab_size": 5_000, "streams": True, **kind, **options}
-        )  # fmt: skip
+        limits: dict[str, Any] = {
+            "num_cells": 6_000, "num_slots": 4, "capacity": 128, "max_outputs": 64,
+            "vocab_size": 5_000, "streams": True,
+        }  # fmt: skip
+        self.backend = FakeBackend(**limits | kind | options)
         disk = Disk(folder, 1 << 30, b"model", self.backend.row_bytes) if folder else None
         needs_rest = self.backend.shape.needs_rest
         self.store = Store(1 << 26, needs_rest=needs_rest, disk=disk)

@@ -26,7 +26,9 @@ class SlotState(Protocol):
     """
 
     num_tokens: int
-    rest: np.ndarray | None
+
+    @property
+    def rest(self) -> np.ndarray | None: ...
 
     def rows(self, begin: int, stop: int) -> np.ndarray:
         """What belongs to the tokens at positions begin to stop - 1 alone, packed; a copy.
