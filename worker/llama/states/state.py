@@ -152,6 +152,13 @@ class StateForm(msgspec.Struct, frozen=True):
             sources.append((arrays, count))
         return sources
 
+    def shortened(self, packed: np.ndarray, count: int) -> np.ndarray:
+        """The first `count` of packed rows, packed."""
+        if len(packed) == count * self.row_bytes:
+            return packed
+        [(arrays, _)] = self.unpack([(packed, count)])
+        return np.concatenate([array[:count].reshape(-1) for array in arrays])
+
     def join(
         self,
         sources: list[CellRun],
