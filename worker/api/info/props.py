@@ -11,9 +11,10 @@ from litestar import Response, get
 from worker import __version__, log
 from worker.api.common.chat.templates import WITH_TOOLS, source_of
 from worker.api.common.errors import json_response
-from worker.api.common.sampling import defaults_of, told_settings
+from worker.api.common.sampling import told_settings
 from worker.engine.stats import SequenceProgress
 from worker.errors import UnavailableError
+from worker.lifecycle.default_sampling import default_sampling
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 
@@ -96,7 +97,7 @@ def props_of(worker: Worker, loaded: Loaded) -> Props:
         default_generation_settings=Defaults(
             loaded.backend.max_length,
             told_settings(
-                defaults_of(loaded.config, worker.settings),
+                default_sampling(loaded.config, worker.settings),
                 worker.settings.n_predict,
                 loaded.backend.end_tokens,
             ),
