@@ -174,7 +174,9 @@ def mistaken(seen: Seen) -> None:
         with pytest.MonkeyPatch.context() as patch:
             for handler in handlers():
                 patch.setattr(handler, "_fn", broken)
-            settings = SimpleNamespace(inference_timeout=1.0, receive_timeout=30.0, max_body=16)
+            settings = SimpleNamespace(
+                inference_timeout=1.0, receive_timeout=30.0, max_body=16, max_media_body=16
+            )
             made = app.create_app(SimpleNamespace(settings=settings), Journal("demo"))  # type: ignore[arg-type]
         for route, path in ROUTES:
             noted(seen, route, path, await called(made, method_of(route), path))
