@@ -33,7 +33,9 @@ Foreign errors are translated where they are met; `cli/main.py` turns these into
 
 from __future__ import annotations
 
+import difflib
 import errno
+from collections.abc import Iterable
 from typing import ClassVar
 
 # How the loader of libraries and Python's threads say that there is no memory, in errors that mean
@@ -233,6 +235,12 @@ class UnavailableError(RequestError, http_status=503, code="unavailable"):
 
 class InferenceTimeoutError(RequestError, http_status=504, code="INFERENCE_TIMEOUT"):
     """The job took longer than a job may take."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The beginning of a hint, with a space behind it: a known word that is close, or nothing."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"Did you mean {near[0]}? " if near else ""
 
 
 def counted(count: int, noun: str, form: str = "") -> str:
