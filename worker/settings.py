@@ -94,6 +94,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cors: Annotated[tuple[str, ...], Option("--cors --cors-origins", values.origins,
         "pages of these origins, such as https://chat.example, may read answers; localhost: those "
         "of this machine, *: all (none)", "A,B")] = ()
+    allowed_hosts: Annotated[tuple[str, ...], Option("--allowed-hosts", values.host_names,
+        "names beside addresses and localhost that clients may reach a worker without a key by, "
+        "such as llm.example.com or *.example.com; *: any (names that are nobody's on the "
+        "internet)", "NAME,...")] = ()
     api_prefix: Annotated[str, Option("--api-prefix", values.prefix,
         "beginning of a path behind which all paths are found too (none)", "/PATH")] = ""
     sandbox: Annotated[bool, Option("--sandbox", values.switch,

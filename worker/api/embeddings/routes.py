@@ -14,6 +14,7 @@ from litestar.types import ASGIApp
 
 from worker.api.common.body import HttpRequest
 from worker.api.common.described import JSON, NO_SCORES, NO_VECTORS, PROMPT, QUEUE, Api, Described
+from worker.api.common.origins import Asker
 from worker.api.common.preparing import Preparing
 from worker.api.common.vectors import (
     MOST_NORM,
@@ -148,6 +149,7 @@ API = Api(
     routes=(
         Described(
             handler=embeddings,
+            asker=Asker.NAMED,
             takes=EmbeddingsRequest,
             needs=("input",),
             gives={JSON: EmbeddingList},
@@ -159,6 +161,7 @@ API = Api(
         ),
         Described(
             handler=llama_embeddings,
+            asker=Asker.NAMED,
             takes=LlamaEmbeddingRequest,
             gives={JSON: list[LlamaEmbedding]},
             refuses=(*_COMPUTED, *NO_VECTORS),
@@ -170,6 +173,7 @@ API = Api(
         ),
         Described(
             handler=token_vectors,
+            asker=Asker.NAMED,
             takes=EmbeddingsRequest,
             needs=("input",),
             gives={JSON: PooledList},
@@ -179,6 +183,7 @@ API = Api(
         ),
         Described(
             handler=rerank,
+            asker=Asker.NAMED,
             takes=RerankRequest,
             needs=("query",),
             gives={JSON: RerankReply | list[InferenceRank]},
@@ -191,6 +196,7 @@ API = Api(
         ),
         Described(
             handler=score,
+            asker=Asker.NAMED,
             takes=ScoreRequest,
             gives={JSON: ScoreList},
             refuses=(*_COMPUTED, *NO_SCORES),
