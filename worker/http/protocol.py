@@ -58,6 +58,11 @@ class Wire:
         cycle.expected_content_length = max(0, cycle.expected_content_length - len(data))
         cycle.transport.write(data)
 
+    def cut(self) -> None:
+        """End an answer that failed with its connection, so that nobody takes it for whole."""
+        self._cycle.disconnected = True
+        self._cycle.transport.close()
+
 
 class _Outlet:
     """What an answer needs of a transport; its `close` waits for the rest of the request."""

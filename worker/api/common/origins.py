@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
 from typing import Any
 from urllib.parse import urlsplit
-
-from litestar.connection import ASGIConnection
-from litestar.types import Guard
 
 from worker.errors import ForbiddenError
 from worker.http.headers import Cors
@@ -17,6 +14,8 @@ from worker.settings import Settings
 
 # Characters of an origin: a name has 253 at most. Python keeps the last 128 that it split.
 _LONGEST = 300
+# Of Litestar's connection and handler.
+_Guard = Callable[[Any, Any], Awaitable[None]]
 
 
 class Asker(Enum):
@@ -30,14 +29,14 @@ class Asker(Enum):
     LOCAL = "programs and pages of this machine"
 
 
-def guard_of(askers: Mapping[Any, Asker], settings: Settings) -> Guard:
+def guard_of(askers: Mapping[Any, Asker], settings: Settings) -> _Guard:
     """What raises ForbiddenError before a route is asked, unless there is a key.
 
     askers: the function behind a route -> who may ask; others may be asked by everybody
     """
     cors = Cors(settings.cors)
 
-    async def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: Any) -> None:
+    async def guard(connection: Any, handler: Any) -> None:
         asker = askers.get(handler.fn)
         if settings.api_keys or asker is None:
             return
