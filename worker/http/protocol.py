@@ -124,6 +124,8 @@ class Protocol(HttpToolsProtocol, Connection):
             answering.disconnected = True
             answering.message_event.set()
         self.pipeline.clear()
+        # A cycle through `_end` would keep both until they are collected.
+        self._outlet.close = self.transport.close
         # Timers would hold on to 8 kB for each connection until then.
         self._cancel_deadline()
         self._cancel_patience()
