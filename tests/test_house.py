@@ -43,8 +43,8 @@ ALLOWED: dict[str, set[str]] = {
         "isolation", "errors", "log",
     },
     "lifecycle": {
-        "audit", "llama", "engine", "cache", "memory", "model", "settings", "machine", "files",
-        "limits", "errors", "log",
+        "audit", "llama", "engine", "cache", "chat", "memory", "model", "settings", "machine",
+        "files", "limits", "errors", "log",
     },
     "http": {
         "lifecycle", "settings", "values", "keys", "limits", "machine", "errors",

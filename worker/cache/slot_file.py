@@ -20,6 +20,7 @@ import numpy as np
 
 from worker.cache.block import WIDTH, token_bytes
 from worker.cache.state import BLOCK
+from worker.errors import counted
 from worker.files import written_whole
 
 # magic with version; identity; bytes of the key, tokens, bytes of the rest (-1: there is none)
@@ -84,7 +85,7 @@ def read_slot(path: Path, identity: bytes, row_bytes: int, most: int) -> tuple[K
         if whose != identity:
             raise ValueError("it is of another model, or of other settings")
         if key_size > _MOST_KEY or not 0 < count <= most:
-            raise ValueError(f"it has {count} tokens, {most} is the most")
+            raise ValueError(f"it has {counted(count, 'token')}, {most} is the most")
         sizes = [key_size, count * WIDTH, count * row_bytes, max(rest_size, 0)]
         if status.st_size != _HEADER.size + _CHECKSUM_BYTES + sum(sizes):
             raise ValueError("its length is wrong")

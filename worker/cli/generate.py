@@ -16,7 +16,7 @@ import msgspec
 from worker import log, machine
 from worker.cli.model import model_path
 from worker.cli.options import add_options, reader, settings_from
-from worker.errors import RequestError, UsageError
+from worker.errors import RequestError, UsageError, counted
 from worker.values import integer
 
 if TYPE_CHECKING:
@@ -61,10 +61,10 @@ def run(arguments: argparse.Namespace) -> int:
     settings = msgspec.structs.replace(settings_from(arguments), parallel=1)
     prompt = _prompt(arguments.prompt)
     log.configure("console", "debug" if settings.verbose else "error")
-    from worker.api.common.sampling import defaults_of
     from worker.cli.progress import load_progress
     from worker.engine.engine import Engine
     from worker.engine.request import GenerationParams, Prompt, Request
+    from worker.lifecycle.default_sampling import default_sampling
     from worker.lifecycle.loading import open_backend
     from worker.lifecycle.media import MediaReader
     from worker.lifecycle.prepared import load_weights, prepare
@@ -92,7 +92,8 @@ def run(arguments: argparse.Namespace) -> int:
             id="cli",
             prompt=shown,
             params=GenerationParams(
-                max_tokens=arguments.max_tokens, sampling=defaults_of(prepared.config, settings)
+                max_tokens=arguments.max_tokens,
+                sampling=default_sampling(prepared.config, settings),
             ),
         )
         try:
@@ -186,6 +187,7 @@ def _stream(engine: Any, request: Any) -> None:
     speed = f"{(tokens - 1) / (last - first):.1f} tokens/s" if last > first else "one token"
     read = len(request.prompt.tokens)
     sys.stderr.write(
-        f"{read} prompt tokens in {first - started:.2f} s, {tokens} tokens at "
-        f"{speed}, ended by {ended_by}, {machine.resident_bytes() / 1e6:.0f} MB resident\n"
+        f"{counted(read, 'prompt token')} in {first - started:.2f} s, "
+        f"{counted(tokens, 'token')} at {speed}, ended by {ended_by}, "
+        f"{machine.resident_bytes() / 1e6:.0f} MB resident\n"
     )

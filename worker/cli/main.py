@@ -51,6 +51,7 @@ _COMMANDS = "worker.commands"
 _INTERRUPTED = 130
 _FREE_ROOM = "Free some room where the output goes, and start again."
 _LOOK_AT_RIGHTS = "Look at its rights and at its folder's, or name another."
+_ANOTHER_PLACE = "Look at that file system, or name a place on another one."
 _NEXT_STEPS = {
     errno.ENOSPC: _FREE_ROOM,
     errno.EDQUOT: _FREE_ROOM,
@@ -144,7 +145,9 @@ def _foreign(error: Exception) -> WorkerError:
     if isinstance(error, OSError):
         place = f"{error.filename}: " if isinstance(error.filename, str) else ""
         return WorkerError(
-            f"{place}{error.strerror or error}.", code="IO", hint=_NEXT_STEPS.get(error.errno or 0)
+            f"{place}{error.strerror or error}.",
+            code="IO",
+            hint=_NEXT_STEPS.get(error.errno or 0, _ANOTHER_PLACE),
         )
     log.get("cli").error("unforeseen", exc_info=error)
     return WorkerError(f"This should not happen: {error!r}.")

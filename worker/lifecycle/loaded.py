@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from worker import log, machine
 from worker.cache.store import Store
@@ -12,6 +12,7 @@ from worker.engine.thread import EngineThread
 from worker.errors import RequestError
 from worker.lifecycle.adapter_loader import AdapterLoader
 from worker.lifecycle.adapters import ServedAdapters
+from worker.lifecycle.default_sampling import changed_sampling, default_sampling
 from worker.lifecycle.devices import Devices
 from worker.lifecycle.media import MediaReader
 from worker.lifecycle.slots import NamedSlots
@@ -162,11 +163,15 @@ class Loaded:
         devices = " and ".join(dict.fromkeys(self.backend.weights.residency.layers))
         shape, slots = self.backend.shape, self.plan.num_slots
         opened = "Open" if page else "Send requests to"
+        sampling = ", ".join(f"{name} {value}" for name, value in self._sampling().items())
         return (
             f"Ready after {seconds:.1f} s: {self.model_id} on {devices}, {shape.num_cells:,} "
             f"tokens of context for {slots} request{'s' if slots > 1 else ''} at once, "
-            f"{machine.human_bytes(self.memory_bytes)}. {opened} {url}"
+            f"{machine.human_bytes(self.memory_bytes)}, {sampling}. {opened} {url}"
         )
+
+    def _sampling(self) -> dict[str, Any]:
+        return changed_sampling(default_sampling(self.config, self.settings))
 
     def figures(self) -> dict[str, object]:
         """What the log says of a worker that is ready."""
@@ -190,6 +195,7 @@ class Loaded:
             "planned_at_first_mb": _mb(self.plan.first_bytes),
             "context": self.backend.shape.num_cells,
             "parallel": self.plan.num_slots,
+            "sampling": self._sampling(),
             "threads": self.backend.context.threads,
             "attention": self.attention,
             "kept_mb": _mb(self.plan.cache_bytes) if self.store is not None else 0,

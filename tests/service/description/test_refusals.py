@@ -35,6 +35,7 @@ from worker.api.common.described import (
     TOKENIZED,
     Described,
 )
+from worker.api.common.vectors import CutFields
 from worker.api.jobs.schemas import JobRequest
 from worker.api.responses.schemas import ResponseRequest
 from worker.errors import WorkerError
@@ -93,8 +94,9 @@ def long_body(route: Described) -> dict[str, Any]:
 
 
 def lengthened(route: Described) -> str:
-    """A body with a long text."""
-    text = json.dumps(example_of(route))
+    """A body with a long text, which is not to be cut."""
+    uncut = {"truncation": False} if issubclass(route.takes, CutFields) else {}
+    text = json.dumps(example_of(route) | uncut)
     for word in ("What", "Once"):
         text = text.replace(word, f"{word} " * 5_000)
     return text

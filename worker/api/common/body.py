@@ -43,6 +43,7 @@ _NEUTRAL: dict[str, Any] = {
     "skip_special_tokens": True, "spaces_between_special_tokens": True, "detokenize": True,
     "length_penalty": 1, "tfs": 1, "tfs_z": 1, "n": 1, "best_of": 1, "modalities": ["text"],
     "use_default_system_prompt": True, "normalize": True, "normalized": True,
+    "encoding_type": "float",
 }  # fmt: skip
 # Refused: vLLM's fields -> the next step.
 _REFUSED = {

@@ -22,6 +22,7 @@ from typing import Any, Never
 import msgspec
 import numpy as np
 
+from worker.errors import counted
 from worker.isolation.reach import narrow_reach
 from worker.isolation.sandbox import bound
 from worker.llama.library import bare_package, native, start
@@ -128,7 +129,9 @@ class Projector:
             pieces = [mtmd.mtmd_input_chunks_get(chunks, place) for place in range(count)]
             rows = sum(map(mtmd.mtmd_input_chunk_get_n_tokens, pieces))
             if rows > self._most:
-                raise _RefusedError(f"it takes {rows} tokens, and the context holds {self._most}")
+                raise _RefusedError(
+                    f"it takes {counted(rows, 'token')}, and the context holds {self._most}"
+                )
             return EncodedMedium(tuple(map(self._piece, pieces)))
         finally:
             if bitmap:
