@@ -118,6 +118,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "or wait)")] = None
     max_body: Annotated[int, Option("--max-body", values.integer(1, 1024),
         f"largest request body in MiB ({limits.BODY.most})", "MIB")] = limits.BODY.most
+    max_media_body: Annotated[int, Option("--max-media-body", values.integer(1, 1024),
+        "largest body in MiB that may show images or audio, at least --max-body "
+        f"({limits.MEDIA_BODY.most})", "MIB")] = limits.MEDIA_BODY.most
     receive_timeout: Annotated[float, Option("--receive-timeout", values.number(0.1, 86_400),
         "seconds a client may take to send a request's head, and again its body "
         f"({limits.RECEIVE.most})", "SECONDS")] = limits.RECEIVE.most

@@ -76,6 +76,17 @@ def test_another_slot_goes_on(backend: LlamaBackend) -> None:
         assert np.array_equal(go_on(backend, slot, LENGTH), wanted)
 
 
+def test_rows_of_fewer_tokens(backend: LlamaBackend) -> None:
+    """The first of packed rows are those that a copy of as many tokens has."""
+    read(backend, 2, random_tokens(1, LENGTH))
+    state, form = backend.save(2), backend.state_form
+    assert state is not None
+    assert form is not None
+    for count in (1, 37, 64):
+        few = form.shortened(state.rows(64, 128), count)
+        assert np.array_equal(few, state.rows(64, 64 + count))
+
+
 def test_another_backend_goes_on(case: Case, backend: LlamaBackend) -> None:
     """A state is restored by a process that has seen none, with other slots and cells."""
     read(backend, 3, random_tokens(1, LENGTH))

@@ -127,7 +127,7 @@ def _about(
             mark = gallery.shown("image", base64.b64encode(data).decode(), (file, "image"))
             if mark is None:
                 raise UsageError("This model sees no pictures.")
-            reader.read(reader.digest(data), data)
+            reader.read(reader.digest(data), data, "image")
             said += mark
         said = _templated(said + text, vocab, tokenizer)
         _, tokens, media = gallery.prompt(
