@@ -97,6 +97,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cors: Annotated[tuple[str, ...], Option("--cors --cors-origins", values.origins,
         "origins whose pages may read answers, such as https://chat.example; localhost: pages of "
         "this machine, *: all (none)", "A,B")] = ()
+    allowed_hosts: Annotated[tuple[str, ...], Option("--allowed-hosts", values.host_names,
+        "names, besides addresses and localhost, by which clients may reach a worker without a "
+        "key, such as llm.example.com or *.example.com; *: any (private names only)", "NAME,...")
+        ] = ()
     api_prefix: Annotated[str, Option("--api-prefix", values.prefix,
         "serve all paths under this prefix as well (none)", "/PATH")] = ""
     page: Annotated[bool, Option("--page --webui --ui", values.switch,

@@ -17,6 +17,7 @@ from worker.api.common.bounds import characters, items
 from worker.api.common.described import JSON, TOKENIZED, Api, Described
 from worker.api.common.errors import json_response
 from worker.api.common.logprobs import token_text
+from worker.api.common.origins import Asker
 from worker.api.common.preparing import Preparing
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
@@ -207,6 +208,7 @@ API = Api(
     routes=(
         Described(
             handler=tokenize_text,
+            asker=Asker.NAMED,
             takes=TokenizeRequest,
             gives={JSON: TokenizeReply},
             refuses=TOKENIZED,
@@ -217,6 +219,7 @@ API = Api(
         ),
         Described(
             handler=detokenize_tokens,
+            asker=Asker.NAMED,
             takes=DetokenizeRequest,
             needs=("tokens",),
             gives={JSON: DetokenizeReply},
