@@ -117,6 +117,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     sleep_idle_seconds: Annotated[float, Option("--sleep-idle-seconds", values.number(-1, 10**9),
         "seconds without a request after which the model's memory is given back until the next one "
         "(-1: never)", "SECONDS")] = -1.0
+    wake_attempts: Annotated[int, Option("--wake-attempts", values.integer(0, 10**9),
+        "loads in a row that may fail when a sleeping model wakes, before the worker exits "
+        "(0: it stays, and each request tries again)", "N")] = 0
     page: Annotated[bool, Option("--page --webui --ui", values.switch,
         "show browsers a page at / (on); it asks for the key like every client", "on|off",
         const=True, env="LLAMA_ARG_UI LLAMA_ARG_WEBUI"),

@@ -213,6 +213,15 @@ def check_fit(plan: MemoryPlan, config: ModelConfig) -> None:
     raise DoesNotFitError(f"{name} needs {need}, {have} are available.", hint=hint)
 
 
+def check_room(plan: MemoryPlan, memory: Memory) -> None:
+    """Raise DoesNotFitError where what a running process loads of the plan does not fit now."""
+    loaded = [placed for placed in plan.devices if placed.part not in ("process", "projector")]
+    for need, room in zip(_needs(loaded, memory), _rooms(memory), strict=True):
+        if need > room:
+            need, room = human_bytes(need), human_bytes(room)
+            raise DoesNotFitError(f"It needs {need}, and {room} are available.")
+
+
 def _wanted(config: ModelConfig, settings: Settings) -> int:
     if config.only_embeds:
         return longest_text(config)
