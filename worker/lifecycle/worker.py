@@ -195,7 +195,7 @@ class Worker:
             ),
         )
         thread = EngineThread(
-            engine, self.settings.queue_size, self.fail, write, backend.spin.form_team
+            engine, self.settings.queue_size, self.fail, write, backend.spin.form_team, backend.rest
         )
         adapters = ServedAdapters(
             (self.model_id, *self.settings.alias),
