@@ -313,6 +313,8 @@ def _sum(
             "output": 4 * config.vocab_size * slots,
             "copies": 0,
         }
+    elif shape is not None and config.kind == "encoder":  # room for logits that nothing computes
+        parts["output"] = 4 * shape.rows * config.vectors.width
     there = place(config, settings, memory.devices, parts, step, gpu_layers, moved)
     first = min(total, sum(placed.nbytes for placed in there))
     needs, rooms = _needs(devices, memory), _rooms(memory)
