@@ -39,7 +39,7 @@ _RESET = Path("/proc/self/clear_refs")
 
 def main() -> None:
     """Serve until the input ends."""
-    log.configure("console", quiet=True)
+    log.configure("console", "error")
     # What native code prints goes elsewhere: the answers have this pipe for themselves.
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)

@@ -30,7 +30,7 @@ def test_a_build_that_reads_no_media(tmp_path: Path, monkeypatch: pytest.MonkeyP
     log.configure("console")
     with capture_logs() as lines:
         assert find_projector(config, Settings()) is None
-    log.configure("console", quiet=True)
+    log.configure("console", "error")
     assert [line["file"] for line in lines] == [projector.name]
     with pytest.raises(UsageError, match="has no libmtmd") as caught:
         find_projector(config, Settings(mmproj=str(projector)))

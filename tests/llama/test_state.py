@@ -30,7 +30,7 @@ EMPTY = (-1, -1)
 @pytest.fixture(scope="module", autouse=True)
 def _quiet() -> None:  # pyright: ignore[reportUnusedFunction]
     """llama.cpp's own lines would bury a failure."""
-    log.configure("console", quiet=True)
+    log.configure("console", "error")
 
 
 @pytest.fixture(scope="module", params=CASES)

@@ -58,14 +58,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "model", "catalog", "pooling", "ctx_size", "batch_size", "threads", "threads_batch",
         "n_gpu_layers", "backend", "device", "rpc", "tensor_split", "flash_attn", "mmap",
-        "verbose",
+        "log_level",
     )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Vectors to stdout, figures to stderr."""
     settings = msgspec.structs.replace(settings_from(arguments), parallel=1)
-    log.configure("console", verbose=settings.verbose, quiet=True)
+    log.configure("console", "debug" if settings.verbose else "error")
     from worker.cli.progress import load_progress
     from worker.lifecycle.loading import open_backend
     from worker.lifecycle.prepared import load_weights, prepare

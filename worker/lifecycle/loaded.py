@@ -155,7 +155,18 @@ class Loaded:
         for stretch in memory.stretches(_STRETCH):
             await asyncio.sleep(_BESIDE_S if self.engine.num_streams else _IDLE_S)
             size += await asyncio.to_thread(memory.collapse, stretch)
-        _log.info("large pages", memory_mb=_mb(size))
+        _log.info("large pages", console="", memory_mb=_mb(size))
+
+    def summary(self, url: str, seconds: float, *, page: bool) -> str:
+        """What a person reads once the worker is ready."""
+        devices = " and ".join(dict.fromkeys(self.backend.weights.residency.layers))
+        shape, slots = self.backend.shape, self.plan.num_slots
+        opened = "Open" if page else "Send requests to"
+        return (
+            f"Ready after {seconds:.1f} s: {self.model_id} on {devices}, {shape.num_cells:,} "
+            f"tokens of context for {slots} request{'s' if slots > 1 else ''} at once, "
+            f"{machine.human_bytes(self.memory_bytes)}. {opened} {url}"
+        )
 
     def figures(self) -> dict[str, object]:
         """What the log says of a worker that is ready."""

@@ -71,8 +71,12 @@ async def serve(
     _raise_file_limit()
     sockets = listen(settings.host, settings.port)
     host, port = sockets[0].getsockname()[:2]
-    log.get("service").info("listening", url=url_of(host, port), pid=os.getpid(), id=worker.id)
-    journal = Journal(worker.model_id)
+    worker.url = url_of(host, port)
+    log.get("service").info(
+        "listening", console=f"Loading {worker.model_id}.", url=worker.url, pid=os.getpid(),
+        id=worker.id,
+    )  # fmt: skip
+    journal = Journal(worker.model_id, lines=settings.access_log)
     gate = Gate(worker, journal)
     if settings.api_key_file is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, gate.auth.read_again)
@@ -107,7 +111,8 @@ async def serve(
         # An answer that is still under way may use the model, and what was given up as well.
         closing = asyncio.to_thread(worker.close, free=serving.done() and idle)
         await asyncio.gather(closing, _send_spans(journal, left))
-        journal.lines.close()
+        if journal.lines is not None:
+            journal.lines.close()
         for task in (*ends, serving, loading, routes):
             task.cancel()
     if worker.error is not None:
@@ -217,7 +222,7 @@ def _on_signals(worker: Worker) -> None:
     seen: list[str] = []
 
     def on_signal(name: str) -> None:
-        log.get("service").info("signal", name=name)
+        log.get("service").info("signal", console="", name=name)
         if seen:
             os._exit(worker.error.exit_code if worker.error else 0)
         seen.append(name)

@@ -23,6 +23,7 @@ from worker.engine.sampling import (
     check_sampling,
 )
 from worker.errors import RequestError
+from worker.grammar.constraint import Constraint
 from worker.lifecycle.loaded import Loaded
 from worker.limits import BIAS, BREAKER, BREAKERS
 from worker.model.config import ModelConfig
@@ -155,13 +156,22 @@ def sampling_of(fields: SamplingFields, loaded: Loaded, *more: SamplingFields) -
     for each in (*reversed(more), fields):
         params = _over(params, each, loaded)
     params = params.with_samplers()
-    constraint = constraint_of(fields, *more)
+    constraint = constraint_of(fields, *more) or _default_constraint(loaded.settings)
     if constraint is not None:
         loaded.backend.prepare(constraint)
         params = msgspec.structs.replace(params, constraint=constraint)
     if INFILL in params.samplers:
         _check_infill(params, loaded)
     return params
+
+
+def _default_constraint(settings: Settings) -> Constraint | None:
+    """What the operator's options ask of answers. Raises RequestError."""
+    if settings.grammar is None and settings.json_schema is None:
+        return None
+    return constraint_of(
+        ConstraintFields(grammar=settings.grammar, json_schema=settings.json_schema)
+    )
 
 
 def _check_infill(params: SamplingParams, loaded: Loaded) -> None:
