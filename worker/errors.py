@@ -25,6 +25,7 @@
         ├── LeftError                        http 499  nobody reads the answer any more
         ├── NotSupportedError                http 501  a part of an API that is not here
         ├── UnavailableError                 http 503  loading, draining or failed
+        │   └── WakeError                              the model cannot be loaded again now
         └── InferenceTimeoutError            http 504  a job that took too long
 
 Foreign errors are translated where they are met; `cli/main.py` turns these into exit codes and
@@ -231,6 +232,12 @@ class UnavailableError(RequestError, http_status=503, code="unavailable"):
     """The worker is loading, draining or has failed. Another may answer, or this one later."""
 
     retry_after_s: ClassVar[int] = 1
+
+
+class WakeError(UnavailableError, code="wake_failed"):
+    """The model sleeps, and could not be loaded again. The next request tries again."""
+
+    retry_after_s: ClassVar[int] = 5
 
 
 class InferenceTimeoutError(RequestError, http_status=504, code="INFERENCE_TIMEOUT"):

@@ -132,6 +132,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     sleep_idle_seconds: Annotated[float, Option("--sleep-idle-seconds", values.number(-1, 10**9),
         "free the model's memory after this many seconds without a request, until the next one "
         "(-1: never)", "SECONDS")] = -1.0
+    wake_attempts: Annotated[int, Option("--wake-attempts", values.integer(0, 10**9),
+        "failed loads in a row, when a sleeping model wakes, after which the worker exits "
+        "(0: it stays, and each request tries again)", "N")] = 0
 
     n_predict: Annotated[int | None, Option("--predict --n-predict -n", values.num_predicted,
         "most tokens of an answer if a request does not say; -1: no limit (16 for "

@@ -19,6 +19,7 @@ from worker.api.common.errors import json_response
 from worker.api.common.logprobs import token_text
 from worker.api.common.origins import Asker
 from worker.api.common.preparing import Preparing
+from worker.api.common.prompts import without_bos
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.limits import TEXT, TOKENS
@@ -34,7 +35,8 @@ class TokenizeRequest(msgspec.Struct):
 
     content, prompt    the text; one of them
     add_special, add_special_tokens
-                       whether BOS and EOS are added as the tokenizer wants them
+                       whether BOS and EOS are added as the tokenizer wants them; BOS is there
+                       once, also if the text spells it
     parse_special      false: control tokens that are spelt out are plain text
     with_pieces        true: each token with its text
     return_token_strs  true: the texts as a list of their own, too
@@ -109,10 +111,11 @@ def tokenize(body: TokenizeRequest, loaded: Loaded) -> TokenizeReply:
     if len(text) > TEXT.most:
         raise RequestError(f"{name} must have at most {TEXT.most} characters.", param=name)
     special = body.add_special if body.add_special_tokens is None else body.add_special_tokens
+    adds, parses = name == "prompt" if special is None else special, body.parse_special is not False
     tokens = vocab.tokenize(
-        text,
-        add_special=name == "prompt" if special is None else special,
-        parse_special=body.parse_special is not False,
+        without_bos(text, loaded) if adds and parses else text,
+        add_special=adds,
+        parse_special=parses,
         param=name,
         bounded=True,
     )
