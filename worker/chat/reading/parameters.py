@@ -55,9 +55,10 @@ def _named_types(schema: Any, root: Mapping[str, Any], seen: set[str]) -> frozen
     values: Any = [schema["const"]] if "const" in schema else schema.get("enum")
     if isinstance(values, list) and values:
         return frozenset[str]().union(*map(_type_of, cast("list[Any]", values)))
-    if isinstance(parts := schema.get("allOf"), list):
-        each = [_named_types(part, root, seen) for part in cast("list[Any]", parts)]
-        return _ANY.intersection(*each)
+    if isinstance(parts := schema.get("allOf"), list) and parts:
+        each = (_named_types(part, root, seen) for part in cast("list[Any]", parts))
+        led = [types for types in each if types]  # what leads back says nothing
+        return _ANY.intersection(*led) if led else frozenset()
     return _ANY
 
 
