@@ -189,7 +189,7 @@ _PATHS = ["/v1/rerank", "/v2/rerank", "/rerank", "/v1/reranking", "/reranking"]
 async def rerank(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
     """The best first."""
     body = await preparing.body(request, RerankRequest, loaded)
-    match = await preparing.make(request, body, loaded, _rerank, body, loaded)
+    match = await preparing.texts(request, body, loaded, _rerank, body, loaded)
     texts, shows = _documents(body), bool(body.return_documents or body.return_text)
 
     def reply(made: Sequence[np.ndarray]) -> object:
@@ -234,7 +234,7 @@ def _score(body: ScoreRequest, loaded: Loaded) -> _Match:
 async def score(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
     """A score for each pair."""
     body = await preparing.body(request, ScoreRequest, loaded)
-    match = await preparing.make(request, body, loaded, _score, body, loaded)
+    match = await preparing.texts(request, body, loaded, _score, body, loaded)
 
     def reply(made: Sequence[np.ndarray]) -> ScoreList:
         return ScoreList(
