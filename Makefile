@@ -7,6 +7,7 @@ BACKEND ?=
 RPC ?=
 FLEET ?=
 LOCKED ?=
+MODEL ?=
 ARGS ?=
 
 # The first Python that is new enough: the one asked for, or the environment's own, or any.
@@ -26,8 +27,8 @@ help: ## what can be made
 install: ## install the worker; BACKEND=cpu|cuda|metal|vulkan|blas RPC=1 selects the build, FLEET=1 adds `worker fleet`, LOCKED=1 checks hashes
 	@$(INSTALL)
 
-serve: ## serve the embedded demo model on 127.0.0.1:8080; ARGS="--model FILE --port 9000"
-	@$(INSTALL) --quiet && exec .venv/bin/worker serve $(ARGS)
+serve: ## serve MODEL=my.gguf (or the embedded demo model) on 127.0.0.1:8080; ARGS="--port 9000"
+	@$(INSTALL) --quiet && exec .venv/bin/worker serve $(MODEL) $(ARGS)
 
 # Three at a time, also on two cores: many tests wait for a process of theirs more than they compute.
 # Each one that dies is replaced, so that all the other tests run. By name the last files are short.

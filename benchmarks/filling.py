@@ -78,7 +78,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=machine.usable_cpus())
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
-    log.configure("console", quiet=True)
+    log.configure("console", "error")
     options = ContextOptions(
         num_cells=SLOTS * CELLS, num_slots=SLOTS, threads=given.threads, threads_batch=given.threads
     )

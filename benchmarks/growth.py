@@ -37,7 +37,7 @@ ROOT = Path(__file__).parent.parent
 
 def measure(model: Path, streams: int, context: int, tokens: int) -> dict[str, float]:
     """Tokens per second of all streams together, seconds of prompts, resident bytes."""
-    log.configure("console", quiet=True)
+    log.configure("console", "error")
     threads = machine.usable_cpus()
     options = ContextOptions(
         num_cells=streams * -(-(context + tokens + SPARE) // CELL_STEP) * CELL_STEP,

@@ -17,7 +17,7 @@ from tests.support.programs.processes import Server, serving
 from tests.support.scheduler import FileScheduler
 from worker import log
 
-log.configure("console", quiet=True)
+log.configure("console", "error")
 
 # As `worker` does: what numpy starts with each process of the tests spins for nothing.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

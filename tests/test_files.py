@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import stat
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from worker.errors import DiskSpaceError, UsageError
-from worker.files import cache_folder, check_room, free_bytes, private_folder, written_whole
+from worker.files import cache_folder, check_room, free_bytes, lock, private_folder, written_whole
 
 
 def test_the_target_appears_when_the_block_ends(tmp_path: Path) -> None:
@@ -124,3 +127,47 @@ def test_no_private_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     with pytest.raises(UsageError, match="folder is no folder of this user"):
         private_folder(tmp_path / "folder")
+
+
+@pytest.mark.parametrize("number", [errno.EEXIST, errno.EPERM, errno.ENOSYS])
+def test_a_file_system_that_does_not_rename_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """The file of that name is removed first; another failure leaves it."""
+    target = tmp_path / "m"
+    target.write_text("old")
+    monkeypatch.setattr(Path, "replace", failing(number))
+    with written_whole(target) as partial:
+        partial.write_text("new")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("m", "new")]
+    monkeypatch.setattr(Path, "replace", failing(errno.EIO))
+    with pytest.raises(OSError, match="error"), written_whole(target) as partial:
+        partial.write_text("newer")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("m", "new")]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_and_fsync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Both are done without; an error of the disk is raised."""
+    monkeypatch.setattr(os, "fsync", failing(number))
+    monkeypatch.setattr(fcntl, "flock", failing(number))
+    with written_whole(tmp_path / "m", durable=True) as partial:
+        partial.write_text("new")
+    with (tmp_path / "m").open() as file:
+        assert lock(file)
+        monkeypatch.setattr(fcntl, "flock", failing(errno.EAGAIN))
+        assert not lock(file)
+    monkeypatch.setattr(os, "fsync", failing(errno.EIO))
+    with pytest.raises(OSError, match="error"), written_whole(tmp_path / "n", durable=True) as one:
+        one.write_text("new")
+
+
+def failing(number: int) -> Callable[..., None]:
+    """A call that fails with this number."""
+
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return fail

@@ -30,7 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "settings": {"keys", "values", "limits"},
     "gguf": {"errors"},
     "model": {"gguf", "errors"},
-    "memory": {"model", "gguf", "settings", "files", "machine", "errors"},
+    "memory": {"model", "gguf", "settings", "limits", "files", "machine", "errors"},
     "hub": {"model", "gguf", "settings", "files", "machine", "errors"},
     "audit": {"hub", "model", "gguf", "errors"},
     "isolation": {"gguf", "settings", "errors", "log"},
@@ -43,8 +43,8 @@ ALLOWED: dict[str, set[str]] = {
         "isolation", "errors", "log",
     },
     "lifecycle": {
-        "audit", "llama", "engine", "cache", "memory", "model", "settings", "machine", "files",
-        "limits", "errors", "log",
+        "audit", "llama", "engine", "cache", "chat", "memory", "model", "settings", "machine",
+        "files", "limits", "errors", "log",
     },
     "http": {
         "lifecycle", "settings", "values", "keys", "limits", "machine", "errors",
@@ -75,6 +75,7 @@ RESERVED: dict[str, set[str]] = {
     "llama_cpp": {"llama"},
     "ctypes": {"llama"},
     "landlockpy": {"isolation"},
+    "PIL": {"llama/media/pictures.py"},
     "llguidance": {"llama"},
     "huggingface_hub": {"hub"},
     "jinja2": {"chat", "bench"},

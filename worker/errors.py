@@ -172,20 +172,28 @@ class ContextLengthError(RequestError, code="context_length_exceeded"):
     count       its tokens
     max_length  tokens that the context holds
     most        of them, that a prompt may have: the answer has room of its own
+    what        what the client calls the prompt
 
     Agents look for these words of llama-server and of Anthropic's API, and for the two numbers, and
     shorten the conversation then.
     """
 
     def __init__(
-        self, count: int, max_length: int, *, param: str | None = None, most: int | None = None
+        self,
+        count: int,
+        max_length: int,
+        *,
+        param: str | None = None,
+        most: int | None = None,
+        what: str = "prompt",
+        hint: str = "Shorten it; a larger --ctx-size helps if the model was trained for more.",
     ) -> None:
         most = max_length if most is None or count > max_length else most
         super().__init__(
-            f"prompt is too long: {count} tokens > {most} maximum; it exceeds the available "
-            f"context size ({max_length} tokens).",
+            f"{what} is too long: {counted(count, 'token')} > {most} maximum; it exceeds the "
+            f"available context size ({counted(max_length, 'token')}).",
             param=param,
-            hint="Shorten it; a larger --ctx-size helps where the model was trained for more.",
+            hint=hint,
         )
         self.count = count
         self.max_length = max_length
@@ -225,6 +233,11 @@ class UnavailableError(RequestError, http_status=503, code="unavailable"):
 
 class InferenceTimeoutError(RequestError, http_status=504, code="INFERENCE_TIMEOUT"):
     """The job took longer than a job may take."""
+
+
+def counted(count: int, noun: str, form: str = "") -> str:
+    """`1 token`, `2 tokens`: of a noun whose plural has an s. form: of the number"""
+    return f"{count:{form}} {noun}{'' if count == 1 else 's'}"
 
 
 def out_of_memory(error: BaseException) -> DoesNotFitError | None:

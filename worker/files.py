@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
 import secrets
 import shutil
@@ -10,10 +12,13 @@ import stat
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
+from typing import IO, Any
 
 from worker.errors import DiskSpaceError, UsageError
 from worker.machine import human_bytes
 
+# What a file system says of calls that it does not have: network and FUSE file systems lack some.
+_UNKNOWN = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL}
 _MAX_NAME_BYTES = 255  # of a file's name, on all usual disks
 
 
@@ -111,19 +116,52 @@ def written_whole(target: Path, *, durable: bool = False) -> Generator[Path]:
     partial = target.with_name(f".{os.fsdecode(os.fsencode(target.name)[:room])}{suffix}")
     try:
         yield partial
-        if durable:
-            _sync(partial)
-        partial.replace(target)
-        if durable:
-            _sync(target.parent)
+        take_name(partial, target, durable=durable)
     finally:
         partial.unlink(missing_ok=True)
 
 
-def _sync(path: Path) -> None:
-    """Wait until a file's bytes, or a folder's names, are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+def take_name(partial: Path, target: Path, *, durable: bool) -> None:
+    """Give a whole file its name, which another one may have. durable: as above
+
+    On a file system that does not rename over a file, that one is removed first. Raises OSError.
+    """
+    if durable:
+        _sync(partial)
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        partial.replace(target)
+    except OSError as error:
+        if error.errno not in _UNKNOWN | {errno.EEXIST, errno.EPERM} or not target.is_file():
+            raise
+        target.unlink()
+        partial.rename(target)
+    if durable:
+        _sync(target.parent)
+
+
+def lock(file: IO[Any]) -> bool:
+    """Whether nobody else has locked this file. A file system without locks lets all have it.
+
+    Raises OSError.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _UNKNOWN:
+            raise
+    return True
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file's bytes, or a folder's names, are on the disk, if the file system can."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno not in _UNKNOWN:
+            raise

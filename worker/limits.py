@@ -64,7 +64,13 @@ REQUEST_ID = Limit(
 
 # Bodies
 BODY = Limit(16, "MiB of a body", (413, "too_large"), flag="--max-body")
-BODIES = Limit(256, "MiB of bodies that are on their way", (429, "queue_full"))
+MEDIA_BODY = Limit(
+    160, "MiB of a body that may show pictures and sounds, where the model has a projector",
+    (413, "too_large"), flag="--max-media-body",
+)  # fmt: skip
+BODIES = Limit(
+    256, "MiB of bodies that are on their way, or whose prompt is not ready", (429, "queue_full")
+)  # fmt: skip
 # A million empty lists take 150 ms to decode, megabytes of text few.
 PARTS = Limit(2**19, "lists, objects and fields of a body of more than 256 KiB", (413, "too_large"))
 
@@ -90,7 +96,7 @@ RANGE = Limit(10_000, "numbers of a range in the chat template")
 
 # Pictures and sounds
 MEDIA = Limit(64, "pictures and sounds of a request")
-PIXELS = Limit(50_000_000, "pixels of a picture")
+PIXELS = Limit(50_000_000, "pixels of a picture", (400, "bad_medium"))
 SOUND = Limit(1800, "seconds of a sound", (400, "bad_medium"))
 MEDIUM_TIME = Limit(
     120, "seconds for the vectors of a picture or sound", (400, "bad_medium")
@@ -103,6 +109,10 @@ FETCH_TIME = Limit(10, "seconds in which they must come", (400, "bad_medium"))
 MEDIA_KEPT = Limit(
     256, "MiB of pictures and sounds as the model reads them", None,
     "those go that nobody asked for longest, and are read again",
+)  # fmt: skip
+MEDIA_LENT = Limit(
+    2, "times the cells of the context: vectors of pictures and sounds whose requests wait or run",
+    (429, "queue_full"),
 )  # fmt: skip
 
 # Vectors

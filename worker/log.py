@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import structlog
 
 LogFormat = Literal["console", "json"]
+LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 # Time, level, part, event, the other fields as text.
@@ -23,7 +24,7 @@ LogLine = tuple[str, str, str, str, str]
 _MAX_RECENT = 50
 _MAX_FIELDS_CHARS = 500
 _APART = frozenset(" =\"'")
-_SHOWN_APART = frozenset({"timestamp", "level", "part", "event", "exc_info"})
+_SHOWN_APART = frozenset({"timestamp", "level", "part", "event", "exc_info", "console"})
 _recent: deque[LogLine] = deque(maxlen=_MAX_RECENT)
 
 # How long a line waits for the reader of standard error. Once one has waited in vain, the next
@@ -92,6 +93,15 @@ def say(text: str) -> None:
     _stderr.write(text)
 
 
+def fail(code: str, sentence: str) -> None:
+    """Write the last line of a failed process, `error: CODE: sentence`, in the log's format."""
+    text = f"error: {code}: {harmless(sentence)}"
+    if _Settings.fmt == "json":
+        _structlog().get_logger().error(text, code=code)
+    else:
+        say(f"{text}\n")
+
+
 class _Settings:
     """What `configure` was told last; structlog hears of it when the first logger is made."""
 
@@ -99,13 +109,10 @@ class _Settings:
     level: int = logging.INFO
 
 
-def configure(fmt: LogFormat, *, verbose: bool = False, quiet: bool = False) -> None:
-    """Send every log line to stderr in `fmt`.
-
-    verbose: also show what llama.cpp says; quiet: show errors only
-    """
+def configure(fmt: LogFormat, level: LogLevel = "info") -> None:
+    """Send log lines of this level and above to stderr in `fmt`; debug has what llama.cpp says."""
     _Settings.fmt = fmt
-    _Settings.level = logging.DEBUG if verbose else logging.ERROR if quiet else logging.INFO
+    _Settings.level = logging.getLevelNamesMapping()[level.upper()]
     if "structlog" in sys.modules:
         _apply()
 
@@ -116,7 +123,11 @@ def copy_to(path: str) -> None:
 
 
 def get(name: str) -> structlog.typing.FilteringBoundLogger:
-    """The logger of one part of the worker; `name` appears as `part` on each line."""
+    """The logger of one part of the worker; `name` appears as `part` on each line.
+
+    A line may have a field `console`: a sentence that people read instead of event and fields, or
+    an empty one where they read nothing. Programs, and people at the level debug, get all the rest.
+    """
     return _structlog().get_logger(part=name)
 
 
@@ -164,6 +175,24 @@ def _keep(_logger: object, _level: str, entry: structlog.typing.EventDict) -> An
     return entry
 
 
+def _for_programs(_logger: object, _level: str, entry: structlog.typing.EventDict) -> Any:
+    entry.pop("console", None)
+    return entry
+
+
+def _for_people(_logger: object, _level: str, entry: structlog.typing.EventDict) -> Any:
+    """The sentence for people, if the line has one. Raises DropEvent where it is empty."""
+    import structlog
+
+    entry["timestamp"] = entry["timestamp"][:19].replace("T", " ")
+    sentence = entry.pop("console", None)
+    if sentence is None or _Settings.level <= logging.DEBUG:
+        return entry
+    if not sentence:
+        raise structlog.DropEvent
+    return {name: entry[name] for name in ("timestamp", "level")} | {"event": sentence}
+
+
 def _is_plain(value: object) -> bool:
     """Whether a value can be told from what follows it without quotes."""
     return isinstance(value, str) and value.isprintable() and _APART.isdisjoint(value)
@@ -181,15 +210,20 @@ def _apply() -> None:
     ]
     if _Settings.fmt == "json":
         tail: list[structlog.typing.Processor] = [
+            _for_programs,
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(),
         ]
     else:
         # Plain tracebacks: the pretty ones print local variables, prompts and keys among them.
         tail = [
+            _for_people,
             structlog.dev.ConsoleRenderer(
-                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
-            )
+                colors=sys.stderr.isatty(),
+                exception_formatter=structlog.dev.plain_traceback,
+                pad_event_to=0,
+                pad_level=False,
+            ),
         ]
     structlog.configure(
         processors=[*shared, *tail],

@@ -13,7 +13,8 @@ from worker.keys import KeyFile
 from worker.values import AdapterSpec
 
 DEFAULT_PARALLEL = 4
-SAMPLING = "Sampling, where a request does not say otherwise"
+SAMPLING = "Sampling, if a request does not say otherwise"
+LOG_LEVELS = ("debug", "info", "warning", "error")
 _BACKENDS = ("cpu", "cuda", "metal", "vulkan", "rpc")
 _CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 _INT32 = 2**31 - 1
@@ -59,364 +60,391 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     # fmt: off
     model: Annotated[str | None, Option("--model -m", values.nonempty,
-        "GGUF file, or a model's name: tinyllama:Q4_K_M (default: the embedded demo model)", "FILE",
-        topic="Model")] = None
-    catalog: Annotated[str | None, Option("--catalog", values.nonempty,
-        "your own list of models, of the form of models.toml", "FILE",
-        env="GGUF_WORKER_MODELS")] = None
+        "GGUF file, or a model's name such as tinyllama:Q4_K_M (default: the embedded demo model)",
+        "FILE", topic="Model")] = None
     hf_repo: Annotated[str | None, Option("--hf-repo -hf -hfr", values.repository,
-        "model of the Hub, which is fetched where it is not here: ORGANISATION/REPOSITORY[:QUANT] "
-        "(Q4_K_M where there is one)", "REPO")] = None
+        "model on the Hub, downloaded if it is not on this machine: "
+        "ORGANIZATION/REPOSITORY[:QUANT] (Q4_K_M if the repository has it)", "REPO")] = None
     hf_file: Annotated[str | None, Option("--hf-file -hff", values.nonempty,
-        "file of that repository, in the place of an encoding", "FILE")] = None
+        "file of that repository, instead of a quant level", "FILE")] = None
     hf_token: Annotated[str | None, Option("--hf-token -hft", keys.key,
-        "token for the Hub; better the variable HF_TOKEN, which process lists do not show",
+        "access token for the Hub; prefer the variable HF_TOKEN, which process lists do not show",
         "TOKEN")] = None
-    offline: Annotated[bool, Option("--offline", values.switch, "fetch nothing from the Hub (off)",
-        "on|off", const=True, env="HF_HUB_OFFLINE")] = False
+    offline: Annotated[bool, Option("--offline", values.switch,
+        "download nothing from the Hub (off)", "on|off", const=True, env="HF_HUB_OFFLINE")] = False
+    catalog: Annotated[str | None, Option("--catalog", values.nonempty,
+        "your own list of models, in the format of models.toml", "FILE",
+        env="GGUF_WORKER_MODELS")] = None
     alias: Annotated[tuple[str, ...], Option("--alias -a --served-model-name", values.some_names,
-        "model id in /v1/models, and other names of it (the file's name)", "NAME,...")] = ()
+        "model id in /v1/models, and further names for it (the file's name)", "NAME,...")] = ()
     tags: Annotated[tuple[str, ...], Option("--tags", values.some_names,
-        "words about it, told there", "WORD,...")] = ()
-    model_ref: Annotated[str | None, Option("--model-ref", values.name,
-        "the manager's name for the model, reported back", "REF")] = None
+        "tags reported in /v1/models", "WORD,...")] = ()
+    override_kv: Annotated[tuple[tuple[str, bool | int | float | str], ...], Option("--override-kv",
+        values.overrides, "override metadata keys of the file; repeat for several",
+        "KEY=TYPE:VALUE", repeats=True)] = ()
 
     host: Annotated[str, Option("--host", values.hosts, "addresses to listen on (127.0.0.1)",
-        "ADDR,...", topic="Service")] = "127.0.0.1"
+        "ADDR,...", topic="Server")] = "127.0.0.1"
     port: Annotated[int, Option("--port", values.integer(0, 65535),
-        "port to listen on; 0 takes a free one (8080)")] = 8080
+        "port to listen on; 0 picks a free one (8080)")] = 8080
     api_key: Annotated[str | None, Option("--api-key", keys.keys,
-        "bearer key that all paths but /health ask for, or several, separated by commas; process "
-        "lists show it until the worker has overwritten it: better a file or a variable", "KEY",
+        "bearer keys, separated by commas, required on all paths but /health; prefer a file or a "
+        "variable, which process lists do not show", "KEY",
         env="LLAMA_API_KEY LLORCH_API_TOKEN")] = None
     api_key_file: Annotated[KeyFile | None, Option("--api-key-file", keys.key_file,
-        "file of such keys, one a line, # begins a comment; read again at SIGHUP", "FILE")] = None
+        "file of bearer keys, one per line, # starts a comment; reloaded at SIGHUP",
+        "FILE")] = None
     cors: Annotated[tuple[str, ...], Option("--cors --cors-origins", values.origins,
-        "pages of these origins, such as https://chat.example, may read answers; localhost: those "
-        "of this machine, *: all (none)", "A,B")] = ()
+        "origins whose pages may read answers, such as https://chat.example; localhost: pages of "
+        "this machine, *: all (none)", "A,B")] = ()
     api_prefix: Annotated[str, Option("--api-prefix", values.prefix,
-        "beginning of a path behind which all paths are found too (none)", "/PATH")] = ""
+        "serve all paths under this prefix as well (none)", "/PATH")] = ""
+    page: Annotated[bool, Option("--page --webui --ui", values.switch,
+        "serve the web UI at / (on)", "on|off", const=True,
+        env="LLAMA_ARG_UI LLAMA_ARG_WEBUI"),
+        Option("--no-page --no-webui --no-ui", values.opposite, "do not serve the web UI", "on|off",
+        const=False)] = True
     sandbox: Annotated[bool, Option("--sandbox", values.switch,
-        "open nothing but what a worker needs, start no program, connect to the manager's port "
-        "alone: by Landlock, from Linux 6.7 on, without a GPU (off)", "on|off", const=True)] = False
+        "restrict the process with Landlock to the files and ports it needs; Linux 6.7 or newer, "
+        "no GPU (off)", "on|off", const=True)] = False
     queue_size: Annotated[int, Option("--queue-size", values.integer(0, 100_000),
         "requests that may wait (64)")] = 64
     max_connections: Annotated[int | None, Option("--max-connections", values.integer(1, 1_000_000),
-        f"connections at once ({limits.CONNECTIONS.most} and one for each request that may run or "
-        "wait)")] = None
+        f"connections at once ({limits.CONNECTIONS.most}, plus one for each request that may run "
+        "or wait)")] = None
     max_body: Annotated[int, Option("--max-body", values.integer(1, 1024),
-        f"MiB of a request's body ({limits.BODY.most})", "MIB")] = limits.BODY.most
+        f"largest request body in MiB ({limits.BODY.most})", "MIB")] = limits.BODY.most
+    max_media_body: Annotated[int, Option("--max-media-body", values.integer(1, 1024),
+        "largest body in MiB that may show images or audio, at least --max-body "
+        f"({limits.MEDIA_BODY.most})", "MIB")] = limits.MEDIA_BODY.most
     receive_timeout: Annotated[float, Option("--receive-timeout", values.number(0.1, 86_400),
-        f"seconds for a request's head to arrive, and again for its body ({limits.RECEIVE.most})",
-        "SECONDS")] = limits.RECEIVE.most
+        "seconds a client may take to send a request's head, and again its body "
+        f"({limits.RECEIVE.most})", "SECONDS")] = limits.RECEIVE.most
     send_timeout: Annotated[float, Option("--send-timeout", values.number(0.1, 86_400),
-        "seconds after which a client that takes nothing of its answer is let go "
+        "seconds until a client that does not read its answer is disconnected "
         f"({limits.SEND.most})", "SECONDS")] = limits.SEND.most
     drain_timeout: Annotated[float, Option("--drain-timeout", values.number(0, 3600),
-        "seconds running requests get at SIGTERM (4)", "SECONDS")] = 4.0
+        "seconds that running requests get at SIGTERM (4)", "SECONDS")] = 4.0
     sleep_idle_seconds: Annotated[float, Option("--sleep-idle-seconds", values.number(-1, 10**9),
-        "seconds without a request after which the model's memory is given back until the next one "
+        "free the model's memory after this many seconds without a request, until the next one "
         "(-1: never)", "SECONDS")] = -1.0
-    page: Annotated[bool, Option("--page --webui --ui", values.switch,
-        "show browsers a page at / (on); it asks for the key like every client", "on|off",
-        const=True, env="LLAMA_ARG_UI LLAMA_ARG_WEBUI"),
-        Option("--no-page --no-webui --no-ui", values.opposite, "the opposite", "on|off",
-        const=False)] = True
 
-    worker_id: Annotated[str | None, Option("--worker-id", values.name,
-        "the manager's id for this worker (a new UUID)", "ID", topic="Pool manager")] = None
-    callback_url: Annotated[str | None, Option("--callback-url", values.address,
-        "POSTed once when ready; exit code 5 when refused", "URL")] = None
-    heartbeat_url: Annotated[str | None, Option("--heartbeat-url", values.address,
-        "POSTed at every heartbeat", "URL"),
-        Option("--hive-url --queen-url", values.heartbeat_base,
-        "the same, given the manager's own address: " + values.HEARTBEAT_PATH + " is added",
-        "URL")] = None
-    heartbeat_interval: Annotated[float, Option("--heartbeat-interval", values.number(0.1, 86_400),
-        "seconds between heartbeats (30)", "SECONDS")] = 30.0
-    public_host: Annotated[str | None, Option("--public-host", values.host,
-        "host in the address that the manager is told (as --host)", "NAME",
-        env="RBEE_WORKER_HOST")] = None
-    local_mode: Annotated[bool, Option("--local-mode", values.switch,
-        "listen on loopback only and call no manager back (off)", "on|off", const=True)] = False
-    die_with_parent: Annotated[str, Option("--die-with-parent", values.parent,
-        "leave when the parent process dies or, with stdin, when standard input ends (off)",
-        "process|stdin", const="process")] = "off"
+    n_predict: Annotated[int | None, Option("--predict --n-predict -n", values.num_predicted,
+        "most tokens of an answer if a request does not say; -1: no limit (16 for "
+        "/v1/completions, else no limit)", env="LLAMA_ARG_N_PREDICT", topic="Generation")] = None
+    chat_template: Annotated[str | None, Option("--chat-template", values.nonempty,
+        "chat template: a name from the file, chatml, llama3, phi3, zephyr, gemma, or Jinja text "
+        "(the file's own)", "NAME")] = None
+    chat_template_file: Annotated[str | None, Option("--chat-template-file", values.text_file,
+        "file with the chat template; overrides --chat-template", "FILE")] = None
+    chat_template_kwargs: Annotated[dict[str, Any] | None, Option("--chat-template-kwargs",
+        values.json_object,
+        "template variables if a request does not set them, such as "
+        "'{\"enable_thinking\": false}' (none)", "JSON", env="LLAMA_CHAT_TEMPLATE_KWARGS")] = None
+    reasoning: Annotated[str, Option("--reasoning -rea", values.one_of("on", "off", "auto"),
+        "whether a reasoning model reasons if a request does not say; auto: as its template says "
+        "(auto)", "on|off|auto")] = "auto"
+    reasoning_effort: Annotated[str | None, Option("--reasoning-effort", values.nonempty,
+        "reasoning effort, in the template's words, such as low (the template's own)",
+        "WORD")] = None
+    reasoning_budget: Annotated[int | None, Option("--reasoning-budget",
+        values.integer_or_auto(0, _INT32),
+        "most reasoning tokens of an answer; 0: no reasoning (-1: no limit)",
+        env="LLAMA_ARG_THINK_BUDGET")] = None
+    reasoning_budget_message: Annotated[str, Option("--reasoning-budget-message", values.nonempty,
+        "text written when the reasoning budget is used up (none)", "TEXT",
+        env="LLAMA_ARG_THINK_BUDGET_MESSAGE")] = ""
+    reasoning_format: Annotated[str, Option("--reasoning-format",
+        values.one_of("auto", "deepseek", "none"),
+        "put reasoning into a field of its own (auto, deepseek) or leave it in the content (none); "
+        "a request may override it (auto)", "auto|deepseek|none",
+        env="LLAMA_ARG_THINK")] = "auto"
+    reasoning_field: Annotated[str, Option("--reasoning-field",
+        values.one_of("reasoning_content", "reasoning"),
+        "name of that field in answers; both names are read in messages (reasoning_content)",
+        "NAME")] = "reasoning_content"
+    grammar: Annotated[str | None, Option("--grammar", values.nonempty,
+        "GBNF grammar for requests that ask for no format of their own (none)", "GBNF"),
+        Option("--grammar-file", values.text_file, "file with such a grammar", "FILE")] = None
+    json_schema: Annotated[dict[str, Any] | None, Option("--json-schema -j", values.json_object,
+        "JSON schema for requests that ask for no format of their own (none)", "JSON"),
+        Option("--json-schema-file -jf", values.json_file, "file with such a schema",
+        "FILE")] = None
+
+    temperature: Annotated[float | None, Option("--temp --temperature", values.number(0, 100),
+        "temperature; 0 is greedy (1)", env="LLAMA_ARG_TEMPERATURE", topic=SAMPLING)] = None
+    top_k: Annotated[int | None, Option("--top-k", values.integer(-1, _INT32),
+        "keep the k most likely tokens; 0 keeps all (0)")] = None
+    top_p: Annotated[float | None, Option("--top-p", values.number(0, 1),
+        "keep the most likely tokens with this total probability (1)")] = None
+    min_p: Annotated[float | None, Option("--min-p", values.number(0, 1),
+        "keep tokens with at least this share of the highest probability (0)")] = None
+    typical_p: Annotated[float | None, Option("--typical --typical-p", values.number(0, 1),
+        "keep the locally typical set with this total probability (1)")] = None
+    repeat_penalty: Annotated[float | None, Option("--repeat-penalty", values.number(1e-3, 100),
+        "repetition penalty; 1 is off (1)")] = None
+    repeat_last_n: Annotated[int | None, Option("--repeat-last-n", values.integer(-1, _INT32),
+        "tokens that the penalties look at; -1: all (64)")] = None
+    presence_penalty: Annotated[float | None, Option("--presence-penalty", values.number(-100, 100),
+        "subtracted once from tokens that the answer contains (0)")] = None
+    frequency_penalty: Annotated[float | None, Option("--frequency-penalty",
+        values.number(-100, 100), "subtracted for each time that it contains them (0)")] = None
+    dry_multiplier: Annotated[float | None, Option("--dry-multiplier", values.number(0, 100),
+        "DRY multiplier; 0 is off (0)")] = None
+    dry_base: Annotated[float | None, Option("--dry-base", values.number(1, 100),
+        "DRY base (1.75)")] = None
+    dry_allowed_length: Annotated[int | None, Option("--dry-allowed-length",
+        values.integer(0, _INT32), "longest repetition that DRY does not penalize (2)")] = None
+    dry_penalty_last_n: Annotated[int | None, Option("--dry-penalty-last-n",
+        values.integer(-1, _INT32), "tokens that DRY looks at; -1: all (-1)")] = None
+    xtc_probability: Annotated[float | None, Option("--xtc-probability", values.number(0, 1),
+        "probability that XTC removes the most likely tokens (0)")] = None
+    xtc_threshold: Annotated[float | None, Option("--xtc-threshold", values.number(0, 1),
+        "probability from which XTC removes tokens (0.1)")] = None
+    mirostat: Annotated[int | None, Option("--mirostat", values.integer(0, 2),
+        "Mirostat version; 0 is off (0)")] = None
+    mirostat_tau: Annotated[float | None, Option("--mirostat-ent", values.number(0, 100),
+        "Mirostat target entropy (5)")] = None
+    mirostat_eta: Annotated[float | None, Option("--mirostat-lr", values.number(0, 1),
+        "Mirostat learning rate (0.1)")] = None
+    top_n_sigma: Annotated[float | None, Option("--top-n-sigma --top-nsigma",
+        values.number(-1, 100),
+        "keep logits within this many standard deviations of the highest; -1: all (-1)")] = None
+    dynatemp_range: Annotated[float | None, Option("--dynatemp-range", values.number(0, 100),
+        "dynamic temperature range (0)")] = None
+    dynatemp_exponent: Annotated[float | None, Option("--dynatemp-exp", values.number(0, 100),
+        "dynamic temperature exponent (1)")] = None
+    adaptive_target: Annotated[float | None, Option("--adaptive-target", values.number(-1, 1),
+        "probability that adaptive-p aims at; below 0 is off (-1)")] = None
+    adaptive_decay: Annotated[float | None, Option("--adaptive-decay", values.number(0, 1),
+        "adaptive-p decay (0.9)")] = None
+    samplers: Annotated[tuple[str, ...] | None, Option("--samplers", values.samplers,
+        "samplers to use, in order (penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;"
+        "temperature;adaptive_p; also infill)", "A;B"),
+        Option("--sampling-seq --sampler-seq", values.samplers,
+        "the same with one letter each: edskypmxta", "LETTERS")] = None
+    logit_bias: Annotated[tuple[tuple[int, float], ...] | None, Option("--logit-bias -l",
+        values.logit_biases(limits.BIAS.most),
+        "add BIAS to the logit of a token; repeat for several (none)",
+        "TOKEN_ID(+/-)BIAS", repeats=True)] = None
+    seed: Annotated[int | None, Option("--seed -s", values.integer_or_auto(0, 2**32 - 1),
+        "seed; equal seeds give equal texts (-1: random for each request)")] = None
+    ignore_eos: Annotated[bool | None, Option("--ignore-eos", values.switch,
+        "do not stop at an end-of-generation token (off)", "on|off", const="on")] = None
 
     ctx_size: Annotated[int | None, Option("--ctx-size -c --n-ctx --max-model-len",
         values.integer(0, _INT32),
-        "KV cells in all, shared by all sequences, rounded up to a multiple of 256 (fitted to "
-        "model and memory)", topic="Work")] = None
+        "KV cells in total, shared by all sequences, rounded up to a multiple of 256 (fitted to "
+        "model and memory)", topic="Context and cache")] = None
     parallel: Annotated[int | None, Option("--parallel -np --max-num-seqs",
         values.integer_or_auto(1, 256),
-        "sequences decoded at once (-1: 4, fewer where memory is short)",
+        "sequences decoded at once (-1: 4, fewer if memory is short)",
         env="LLAMA_ARG_N_PARALLEL")] = None
-    inference_timeout: Annotated[float, Option("--inference-timeout-sec --inference-timeout",
-        values.number(0.1, 86_400), "seconds that a job may take (300)", "SECONDS")] = 300.0
-    max_tokens_out: Annotated[int, Option("--max-tokens-out", values.integer(1, _INT32),
-        "tokens that a job may ask for (2048)")] = 2048
+    batch_size: Annotated[int, Option("--batch-size -b", values.integer(1, 65536),
+        "most tokens in a step (512)", env="LLAMA_ARG_BATCH")] = 512
+    ubatch_size: Annotated[int, Option("--ubatch-size -ub", values.integer(1, 65536),
+        "most tokens computed at once inside a step (512)", env="LLAMA_ARG_UBATCH")] = 512
     max_stall_ms: Annotated[int, Option("--max-stall-ms", values.integer(1, 60_000),
-        "milliseconds that reading a prompt may make running streams wait (400)")] = 400
-    n_predict: Annotated[int | None, Option("--predict --n-predict -n", values.num_predicted,
-        "tokens of an answer, at most, where a request does not say; -1: no limit (16 for "
-        "/v1/completions, else no limit)", env="LLAMA_ARG_N_PREDICT")] = None
+        "milliseconds that running streams may wait while a prompt is processed (400)")] = 400
+    cache_type_k: Annotated[str, Option("--cache-type-k -ctk", values.one_of(*_CACHE_TYPES),
+        "data type of K in the KV cache (f16)", "TYPE")] = "f16"
+    cache_type_v: Annotated[str, Option("--cache-type-v -ctv", values.one_of(*_CACHE_TYPES),
+        "data type of V in the KV cache (f16)", "TYPE")] = "f16"
+    cache_ram: Annotated[int | None, Option("--cache-ram -cram", values.integer(-1, _INT32),
+        "host memory in MiB for the states of ended conversations; 0 keeps none (-1: fitted to "
+        "the free memory)", "MIB")] = None
+    cache_dir: Annotated[str | None, Option("--cache-dir", values.folder,
+        "folder where these states are written too, so that they survive a restart; protect it "
+        "like the prompts (none)", "DIR")] = None
+    cache_disk: Annotated[int | None, Option("--cache-disk", values.integer(1, _INT32),
+        "size of that folder in MiB, for all models (8192, or half of the free space)",
+        "MIB")] = None
+    slot_save_path: Annotated[str | None, Option("--slot-save-path", values.folder,
+        "folder for POST /slots/N?action=save; protect it like the prompts (none)", "DIR")] = None
+    rope_scaling: Annotated[str | None, Option("--rope-scaling",
+        values.one_of("none", "linear", "yarn"),
+        "RoPE scaling for contexts longer than the trained one (as the file says)",
+        "none|linear|yarn", env="LLAMA_ARG_ROPE_SCALING_TYPE")] = None
+    rope_scale: Annotated[float | None, Option("--rope-scale", values.number(1e-3, 1e3),
+        "RoPE context scaling factor (as the file says)", "X"),
+        Option("--rope-freq-scale", values.inverse(1e-3, 1e3), "the same as 1 / --rope-scale",
+        "X")] = None
+    rope_freq_base: Annotated[float | None, Option("--rope-freq-base", values.number(1, 1e12),
+        "RoPE base frequency; the context may then be as long as --ctx-size (as the file says)",
+        "X")] = None
+    yarn_orig_ctx: Annotated[int | None, Option("--yarn-orig-ctx", values.integer(1, _INT32),
+        "YaRN: original context size (as the file says)")] = None
+    yarn_ext_factor: Annotated[float, Option("--yarn-ext-factor", values.number(-1, 1e3),
+        "YaRN: extrapolation factor (-1: the default)", "X")] = -1.0
+    yarn_attn_factor: Annotated[float, Option("--yarn-attn-factor", values.number(-1, 1e3),
+        "YaRN: attention scale (-1: the default)", "X")] = -1.0
+    yarn_beta_slow: Annotated[float, Option("--yarn-beta-slow", values.number(-1, 1e6),
+        "YaRN: high correction dimension (-1: the default)", "X")] = -1.0
+    yarn_beta_fast: Annotated[float, Option("--yarn-beta-fast", values.number(-1, 1e6),
+        "YaRN: low correction dimension (-1: the default)", "X")] = -1.0
+
+    draft: Annotated[str | None, Option("--draft",
+        values.one_of("auto", "none", "ngram", "model", "mtp", "both"),
+        "source of draft tokens: ngram (prompt lookup), model (the draft model), mtp (the file's "
+        "MTP heads), both (ngram with model or heads), auto (all there are) (auto)",
+        "auto|none|ngram|model|mtp|both", topic="Speculative decoding"),
+        Option("--spec-type", values.speculation,
+        "the same in llama-server's words: none, ngram-mod, draft-simple, draft-mtp", "TYPE"),
+        Option("--spec-default", values.switch_to("ngram", "none"), "the same as --draft ngram",
+        "on|off", const="on")] = None
+    draft_model: Annotated[str | None, Option("--draft-model --model-draft -md --spec-draft-model",
+        values.nonempty, "draft model: a smaller model with the same vocabulary, a file or a name "
+        "(none)", "FILE", env="LLAMA_ARG_SPEC_DRAFT_MODEL")] = None
+    hf_draft: Annotated[str | None, Option("--hf-repo-draft -hfd -hfrd --spec-draft-hf",
+        values.repository, "draft model on the Hub, written as for --hf-repo", "REPO")] = None
+    draft_max: Annotated[int | None, Option("--draft-max --draft-n --spec-draft-n-max",
+        values.integer(1, 1024), "most draft tokens per step (as many as pay)")] = None
+    ngram_max: Annotated[int | None, Option("--spec-ngram-mod-n-max --spec-ngram-simple-size-m "
+        "--spec-ngram-map-k-size-m --spec-ngram-map-k4v-size-m",
+        values.integer(1, 1024), "the same for prompt lookup (as --draft-max)")] = None
+    draft_p_min: Annotated[float, Option("--draft-p-min --spec-draft-p-min", values.number(0, 1),
+        "stop drafting at tokens less likely than this (0)", "P")] = 0.0
+
+    pooling: Annotated[str | None, Option("--pooling",
+        values.one_of("none", "mean", "cls", "last", "rank"),
+        "serve embeddings with this pooling: one for each token, their mean, the first or last "
+        "token's, or a classifier's score (as the file of an embedding model says)",
+        "none|mean|cls|last|rank", topic="Embeddings"),
+        Option("--rerank --reranking", values.switch_to("rank", None), "the same as --pooling rank",
+        "on|off", const="on")] = None
+
+    lora: Annotated[tuple[AdapterSpec, ...], Option("--lora", values.adapters,
+        "LoRA adapter, chosen by requests whose model is NAME, at SCALE (1); without NAME it "
+        "applies to all requests that choose none; repeat for several (none)",
+        "FILE[=NAME[:SCALE]]", repeats=True, topic="Adapters"),
+        Option("--lora-scaled", values.scaled_adapters,
+        "LoRA adapter with its scale, for all requests that choose none", "FILE:SCALE",
+        repeats=True)] = ()
+    lora_init_without_apply: Annotated[bool, Option("--lora-init-without-apply", values.switch,
+        "load adapters but apply none until POST /lora-adapters says so (off)",
+        "on|off", const=True)] = False
+    lora_dir: Annotated[tuple[str, ...], Option("--lora-dir", values.there,
+        "folder from which /v1/load_lora_adapter may load adapters at run time (none: it is off)",
+        "DIR", repeats=True)] = ()
+    lora_memory: Annotated[int | None, Option("--lora-memory", values.integer(1, _INT32),
+        "memory in MiB for adapters loaded at run time (256)", "MIB")] = None
+    control_vector: Annotated[tuple[AdapterSpec, ...], Option("--control-vector", values.vectors,
+        "control vector added for all requests; repeat for several (none)", "FILE", repeats=True),
+        Option("--control-vector-scaled", values.scaled_adapters, "control vector with its scale",
+        "FILE:SCALE", repeats=True)] = ()
+    control_layers: Annotated[tuple[int, int] | None, Option("--control-vector-layer-range",
+        values.layer_range, "layers to which it is added, counted from 1 (all)",
+        "START END")] = None
+
+    mmproj: Annotated[str | None, Option("--mmproj -mm", values.nonempty,
+        "projector for images and audio (the one beside the model with its name)", "FILE",
+        topic="Images and audio")] = None
+    mmproj_auto: Annotated[bool, Option("--mmproj-auto", values.switch,
+        "look for a projector beside the model (on)", "on|off", const=True),
+        Option("--no-mmproj --no-mmproj-auto", values.opposite, "do not look for one", "on|off",
+        const=False)] = True
+    mmproj_offload: Annotated[bool, Option("--mmproj-offload", values.switch,
+        "run the projector on the GPU if the model's layers are there (on)", "on|off", const=True),
+        Option("--no-mmproj-offload", values.opposite, "keep it on the CPU", "on|off",
+        const=False)] = True
+    media_dir: Annotated[str | None, Option("--media-dir --media-path", values.media_folder,
+        "folder of files that requests may name with file:// (none)", "DIR")] = None
+    fetch_images: Annotated[tuple[tuple[str, int], ...], Option("--fetch-images", values.sources,
+        "hosts from which images and audio named by http:// or https:// are downloaded; names "
+        "must resolve to public addresses, list other addresses by number (none)",
+        "HOST[:PORT],...", repeats=True)] = ()
+
+    backend: Annotated[str | None, Option("--backend", values.one_of(*_BACKENDS),
+        "fail unless the model runs on this backend", "NAME", topic="Devices")] = None
     threads: Annotated[int | None, Option("--threads -t", values.integer_or_auto(1, 4096),
         "compute threads (-1: as many as are fastest, at most the CPUs this process may "
         "use)")] = None
     threads_batch: Annotated[int | None, Option("--threads-batch -tb",
         values.integer_or_auto(1, 4096), "compute threads for prompts (-1: as --threads)")] = None
-    batch_size: Annotated[int, Option("--batch-size -b", values.integer(1, 65536),
-        "tokens in a step, at most (512)", env="LLAMA_ARG_BATCH")] = 512
-    ubatch_size: Annotated[int, Option("--ubatch-size -ub", values.integer(1, 65536),
-        "tokens computed at once inside a step (512)", env="LLAMA_ARG_UBATCH")] = 512
-
-    reasoning_format: Annotated[str, Option("--reasoning-format",
-        values.one_of("auto", "deepseek", "none"),
-        "where a model's thoughts go: into a field of their own (auto, deepseek), or unparsed into "
-        "the content (none); a request may say otherwise (auto)", "auto|deepseek|none",
-        env="LLAMA_ARG_THINK", topic="Chats")] = "auto"
-    reasoning_field: Annotated[str, Option("--reasoning-field",
-        values.one_of("reasoning_content", "reasoning"),
-        "that field's name in chat answers; both are read in messages (reasoning_content)",
-        "NAME")] = "reasoning_content"
-    lora: Annotated[tuple[AdapterSpec, ...], Option("--lora", values.adapters,
-        "adapter of the model, or several: a request whose model is NAME is answered with it, "
-        "scaled by SCALE (1); one without NAME is called like its file and counts for all requests "
-        "that choose nothing (none)", "FILE[=NAME[:SCALE]]", repeats=True),
-        Option("--lora-scaled", values.scaled_adapters,
-        "the same for all requests that choose nothing, with its scale", "FILE:SCALE",
-        repeats=True)] = ()
-    mmproj: Annotated[str | None, Option("--mmproj -mm", values.nonempty,
-        "projector that makes vectors of pictures and sounds (the one beside the model that has "
-        "its name)", "FILE")] = None
-    mmproj_auto: Annotated[bool, Option("--mmproj-auto", values.switch,
-        "look for one beside the model (on)", "on|off", const=True),
-        Option("--no-mmproj --no-mmproj-auto", values.opposite, "the opposite", "on|off",
-        const=False)] = True
-    mmproj_offload: Annotated[bool, Option("--mmproj-offload", values.switch,
-        "the projector goes to a GPU too, where the model's layers do (on)", "on|off", const=True),
-        Option("--no-mmproj-offload", values.opposite, "the opposite", "on|off",
-        const=False)] = True
-    fetch_images: Annotated[tuple[tuple[str, int], ...], Option("--fetch-images", values.sources,
-        "hosts from which pictures and sounds are fetched that a request names by http:// or "
-        "https://; names must lead to public addresses, another one is named as its number (none)",
-        "HOST[:PORT],...", repeats=True)] = ()
-    media_dir: Annotated[str | None, Option("--media-dir --media-path", values.media_folder,
-        "folder of the files that a request may name by file:// (none)", "DIR")] = None
-    lora_dir: Annotated[tuple[str, ...], Option("--lora-dir", values.there,
-        "folder from whose files /v1/load_lora_adapter may load adapters while the worker serves, "
-        "and /v1/unload_lora_adapter unloads them (none: neither does)", "DIR", repeats=True)] = ()
-    lora_memory: Annotated[int | None, Option("--lora-memory", values.integer(1, _INT32),
-        "MiB for adapters that are loaded so (256)", "MIB")] = None
-    lora_init_without_apply: Annotated[bool, Option("--lora-init-without-apply", values.switch,
-        "no adapter counts for requests that choose nothing, until /lora-adapters is told so (off)",
-        "on|off", const=True)] = False
-    control_vector: Annotated[tuple[AdapterSpec, ...], Option("--control-vector", values.vectors,
-        "control vector, or several: added for all requests (none)", "FILE", repeats=True),
-        Option("--control-vector-scaled", values.scaled_adapters, "the same with its scale",
-        "FILE:SCALE", repeats=True)] = ()
-    control_layers: Annotated[tuple[int, int] | None, Option("--control-vector-layer-range",
-        values.layer_range, "layers behind which it is added, from 1 (all)", "START END")] = None
-    reasoning: Annotated[str, Option("--reasoning -rea", values.one_of("on", "off", "auto"),
-        "whether a model that can think does so where a request does not say; auto: as its "
-        "template has it (auto)", "on|off|auto")] = "auto"
-    reasoning_effort: Annotated[str | None, Option("--reasoning-effort", values.nonempty,
-        "how much it thinks then, in the template's word, such as low (the template's own)",
-        "WORD")] = None
-    reasoning_budget: Annotated[int | None, Option("--reasoning-budget",
-        values.integer_or_auto(0, _INT32),
-        "tokens that it thinks then, at most; 0: it does not think (-1: no limit)",
-        env="LLAMA_ARG_THINK_BUDGET")] = None
-    reasoning_budget_message: Annotated[str, Option("--reasoning-budget-message", values.nonempty,
-        "what is written at the end of a thought that is cut off (nothing)", "TEXT",
-        env="LLAMA_ARG_THINK_BUDGET_MESSAGE")] = ""
-    chat_template: Annotated[str | None, Option("--chat-template", values.nonempty,
-        "chat template: the name of one of the file's, chatml, llama3, phi3, zephyr, gemma, or "
-        "Jinja (the file's own)", "NAME")] = None
-    chat_template_file: Annotated[str | None, Option("--chat-template-file", values.text_file,
-        "file that holds the chat template; it counts before --chat-template", "FILE")] = None
-    chat_template_kwargs: Annotated[dict[str, Any] | None, Option("--chat-template-kwargs",
-        values.json_object,
-        "variables of the chat template where a request does not name them, such as "
-        "'{\"enable_thinking\": false}' (none)", "JSON", env="LLAMA_CHAT_TEMPLATE_KWARGS")] = None
-
-    draft_model: Annotated[str | None, Option("--draft-model --model-draft -md --spec-draft-model",
-        values.nonempty,
-        "smaller model of the same vocabulary, a file or a name, that guesses tokens (none)",
-        "FILE", env="LLAMA_ARG_SPEC_DRAFT_MODEL", topic="Guessed tokens")] = None
-    hf_draft: Annotated[str | None, Option("--hf-repo-draft -hfd -hfrd --spec-draft-hf",
-        values.repository, "the same of the Hub, as --hf-repo", "REPO")] = None
-    draft: Annotated[str | None, Option("--draft",
-        values.one_of("auto", "none", "ngram", "model", "mtp", "both"),
-        "who guesses tokens, which are verified in the same step: ngram, the text itself; the "
-        "draft model; mtp, the file's own heads; auto, all that there is and what the worker read "
-        "and wrote lately; both, the same, with model or heads (auto)",
-        "auto|none|ngram|model|mtp|both"),
-        Option("--spec-type", values.speculation,
-        "the same in llama-server's words: none, ngram-mod, draft-simple, draft-mtp", "TYPE"),
-        Option("--spec-default", values.switch_to("ngram", "none"), "the same as --draft ngram",
-        "on|off", const="on")] = None
-    draft_max: Annotated[int | None, Option("--draft-max --draft-n --spec-draft-n-max",
-        values.integer(1, 1024), "tokens of a guess, at most (as many as pay)")] = None
-    ngram_max: Annotated[int | None, Option("--spec-ngram-mod-n-max --spec-ngram-simple-size-m "
-        "--spec-ngram-map-k-size-m --spec-ngram-map-k4v-size-m",
-        values.integer(1, 1024), "the same where the text itself guesses (as --draft-max)")] = None
-    draft_p_min: Annotated[float, Option("--draft-p-min --spec-draft-p-min", values.number(0, 1),
-        "a guess ends where the draft model or the heads give a token less (0)", "P")] = 0.0
-    pooling: Annotated[str | None, Option("--pooling",
-        values.one_of("none", "mean", "cls", "last", "rank"),
-        "make vectors of texts too: one for each token, their mean, the first or the last one's, "
-        "or a classifier's score (embedding models as their file says, others make none)",
-        "none|mean|cls|last|rank"),
-        Option("--rerank --reranking", values.switch_to("rank", None), "the same as --pooling rank",
-        "on|off", const="on")] = None
-
-    temperature: Annotated[float | None, Option("--temp --temperature", values.number(0, 100),
-        "0 is greedy (1)", env="LLAMA_ARG_TEMPERATURE", topic=SAMPLING)] = None
-    top_k: Annotated[int | None, Option("--top-k", values.integer(-1, _INT32),
-        "keep the k likeliest tokens; 0 keeps all (0)")] = None
-    top_p: Annotated[float | None, Option("--top-p", values.number(0, 1),
-        "keep the likeliest with this much probability (1)")] = None
-    min_p: Annotated[float | None, Option("--min-p", values.number(0, 1),
-        "keep what has this share of the likeliest's probability (0)")] = None
-    typical_p: Annotated[float | None, Option("--typical --typical-p", values.number(0, 1),
-        "keep the locally typical set with this much probability (1)")] = None
-    repeat_penalty: Annotated[float | None, Option("--repeat-penalty", values.number(1e-3, 100),
-        "above 1 repeats less (1)")] = None
-    repeat_last_n: Annotated[int | None, Option("--repeat-last-n", values.integer(-1, _INT32),
-        "last tokens that it looks at; -1: all (64)")] = None
-    presence_penalty: Annotated[float | None, Option("--presence-penalty", values.number(-100, 100),
-        "taken from each token that the answer has (0)")] = None
-    frequency_penalty: Annotated[float | None, Option("--frequency-penalty",
-        values.number(-100, 100), "the same for each time that it has it (0)")] = None
-    dry_multiplier: Annotated[float | None, Option("--dry-multiplier", values.number(0, 100),
-        "DRY; 0 is off (0)")] = None
-    dry_base: Annotated[float | None, Option("--dry-base", values.number(1, 100),
-        "how fast it grows with a repetition's length (1.75)")] = None
-    dry_allowed_length: Annotated[int | None, Option("--dry-allowed-length",
-        values.integer(0, _INT32), "repetitions up to this length cost nothing (2)")] = None
-    dry_penalty_last_n: Annotated[int | None, Option("--dry-penalty-last-n",
-        values.integer(-1, _INT32), "last tokens that it looks at; -1: all (-1)")] = None
-    xtc_probability: Annotated[float | None, Option("--xtc-probability", values.number(0, 1),
-        "XTC: how often the likeliest tokens are left out (0)")] = None
-    xtc_threshold: Annotated[float | None, Option("--xtc-threshold", values.number(0, 1),
-        "where a less likely one has this much probability (0.1)")] = None
-    mirostat: Annotated[int | None, Option("--mirostat", values.integer(0, 2),
-        "Mirostat's version; 0 is off (0)")] = None
-    mirostat_tau: Annotated[float | None, Option("--mirostat-ent", values.number(0, 100),
-        "the surprise that it aims at (5)")] = None
-    mirostat_eta: Annotated[float | None, Option("--mirostat-lr", values.number(0, 1),
-        "how fast (0.1)")] = None
-    top_n_sigma: Annotated[float | None, Option("--top-n-sigma --top-nsigma",
-        values.number(-1, 100),
-        "keep what is so many standard deviations below the largest logit; -1: all (-1)")] = None
-    dynatemp_range: Annotated[float | None, Option("--dynatemp-range", values.number(0, 100),
-        "the temperature changes by so much with how sure the model is (0)")] = None
-    dynatemp_exponent: Annotated[float | None, Option("--dynatemp-exp", values.number(0, 100),
-        "how fast (1)")] = None
-    adaptive_target: Annotated[float | None, Option("--adaptive-target", values.number(-1, 1),
-        "choose tokens of about this probability; below 0 is off (-1)")] = None
-    adaptive_decay: Annotated[float | None, Option("--adaptive-decay", values.number(0, 1),
-        "how long what was chosen counts (0.9)")] = None
-    samplers: Annotated[tuple[str, ...] | None, Option("--samplers", values.samplers,
-        "those that are used, in this order (penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;"
-        "temperature;adaptive_p; also infill)", "A;B"),
-        Option("--sampling-seq --sampler-seq", values.samplers,
-        "the same, a letter each: edskypmxta", "LETTERS")] = None
-    seed: Annotated[int | None, Option("--seed -s", values.integer_or_auto(0, 2**32 - 1),
-        "the same seed gives the same text (-1: a random one for each request)")] = None
-    ignore_eos: Annotated[bool | None, Option("--ignore-eos", values.switch,
-        "go on after an end of generation (off)", "on|off", const="on")] = None
-
-    backend: Annotated[str | None, Option("--backend", values.one_of(*_BACKENDS),
-        "refuse to run on anything else", "NAME", topic="Devices and memory")] = None
     n_gpu_layers: Annotated[int | None, Option("--n-gpu-layers --gpu-layers -ngl", values.layers,
         "layers to offload: a number, all, or auto (as many as fit the GPU)")] = None
     device: Annotated[tuple[str, ...], Option("--device -dev", values.names,
-        "devices to use: names as `worker version` shows them, numbers, or kind:number", "A,B"),
-        Option("--cuda-device", values.nth("cuda"), "the CUDA device of that number"),
-        Option("--metal-device", values.nth("metal"), "the Metal device of that number"),
-        Option("--gpu-device", values.nth("gpu"), "the GPU of that number, of any kind")] = ()
-    rpc: Annotated[tuple[str, ...], Option("--rpc", values.servers,
-        "llama.cpp RPC servers whose devices are used too; they know no key and no encryption and "
-        "trust whoever reaches them: loopback or a closed net only", "HOST:PORT,...")] = ()
-    cpu_moe: Annotated[int | None, Option("--n-cpu-moe -ncmoe", values.integer(0, 10_000),
-        "of so many layers, the first ones, the experts stay on the CPU (as few as fit the GPU)"),
-        Option("--cpu-moe -cmoe", values.every_layer, "of all", "on|off", const="on")] = None
-    override_tensor: Annotated[tuple[tuple[str, str], ...], Option("--override-tensor -ot",
-        values.placements, "device of the tensors whose names an expression matches, of whatever "
-        "layer; the first that matches counts", "REGEX=DEVICE,...")] = ()
+        "devices to use: names as `worker version` prints them, numbers, or kind:number", "A,B"),
+        Option("--cuda-device", values.nth("cuda"), "CUDA device with this number"),
+        Option("--metal-device", values.nth("metal"), "Metal device with this number"),
+        Option("--gpu-device", values.nth("gpu"), "GPU with this number, of any kind")] = ()
+    split_mode: Annotated[str, Option("--split-mode -sm", values.one_of("none", "layer", "row"),
+        "how to split the model over devices (layer)", "MODE")] = "layer"
     tensor_split: Annotated[tuple[float, ...], Option("--tensor-split -ts", values.shares,
         "share of each device", "S,S")] = ()
-    split_mode: Annotated[str, Option("--split-mode -sm", values.one_of("none", "layer", "row"),
-        "how to split over devices (layer)", "MODE")] = "layer"
     main_gpu: Annotated[int, Option("--main-gpu -mg", values.integer(0, 255),
-        "the device for split mode none")] = 0
-    cache_type_k: Annotated[str, Option("--cache-type-k -ctk", values.one_of(*_CACHE_TYPES),
-        "type of K (f16)", "TYPE")] = "f16"
-    cache_type_v: Annotated[str, Option("--cache-type-v -ctv", values.one_of(*_CACHE_TYPES),
-        "type of V (f16)", "TYPE")] = "f16"
-    cache_ram: Annotated[int | None, Option("--cache-ram -cram", values.integer(-1, _INT32),
-        "MiB of host memory for the states of ended conversations; 0 keeps none (-1: fitted to "
-        "what the machine has left)", "MIB")] = None
-    cache_dir: Annotated[str | None, Option("--cache-dir", values.folder,
-        "folder where they are also written, so that a worker that starts again finds them; as "
-        "private as the prompts (none: nothing is written)", "DIR")] = None
-    slot_save_path: Annotated[str | None, Option("--slot-save-path", values.folder,
-        "folder for the states that POST /slots/N?action=save writes; as private as the prompts "
-        "(none)", "DIR")] = None
-    cache_disk: Annotated[int | None, Option("--cache-disk", values.integer(1, _INT32),
-        "MiB for all models in it (8192, or half of the room on its disk)", "MIB")] = None
+        "device for --split-mode none")] = 0
+    cpu_moe: Annotated[int | None, Option("--n-cpu-moe -ncmoe", values.integer(0, 10_000),
+        "keep the MoE experts of the first N layers on the CPU (as few as fit the GPU)"),
+        Option("--cpu-moe -cmoe", values.every_layer, "keep all MoE experts on the CPU", "on|off",
+        const="on")] = None
+    override_tensor: Annotated[tuple[tuple[str, str], ...], Option("--override-tensor -ot",
+        values.placements, "device for tensors whose names match an expression; the first match "
+        "wins", "REGEX=DEVICE,...")] = ()
+    rpc: Annotated[tuple[str, ...], Option("--rpc", values.servers,
+        "llama.cpp RPC servers whose devices are used too; RPC has no key and no encryption, use "
+        "it on loopback or a closed network only", "HOST:PORT,...")] = ()
     flash_attn: Annotated[str, Option("--flash-attn -fa", values.one_of("on", "off", "auto"),
-        "attention kernel: on, off, or auto, which on a CPU is chosen while it works (auto)",
+        "flash attention; auto: on a CPU as `worker calibrate` measured (auto)",
         "MODE", const="on")] = "auto"
     mmap: Annotated[bool | None, Option("--mmap", values.switch,
-        "map the file instead of reading it, which starts sooner (on without a GPU); who "
-        "overwrites a mapped file in place kills the worker", "on|off", const=True),
-        Option("--no-mmap", values.opposite, "the opposite", "on|off", const=False),
+        "map the model file, which starts sooner (on without a GPU); overwriting a mapped file in "
+        "place ends the worker", "on|off", const=True),
+        Option("--no-mmap", values.opposite, "read the model file instead", "on|off", const=False),
         Option("--load-mode -lm", values.load_mode,
         "the same in llama-server's words: none, dio, auto or mmap", "MODE")] = None
     mlock: Annotated[bool, Option("--mlock", values.switch,
-        "keep the weights in memory, as far as the system's limit for that allows (off)", "on|off",
+        "lock the weights in memory, as far as the system's limit allows (off)", "on|off",
         const=True)] = False
 
-    override_kv: Annotated[tuple[tuple[str, bool | int | float | str], ...], Option("--override-kv",
-        values.overrides,
-        "what keys of the file shall say, where llama.cpp and the worker read them; may be given "
-        "several times", "KEY=TYPE:VALUE", repeats=True, topic="Other than the file says")] = ()
-    rope_scaling: Annotated[str | None, Option("--rope-scaling",
-        values.one_of("none", "linear", "yarn"),
-        "how a context longer than the trained one is read (as the file says)", "none|linear|yarn",
-        env="LLAMA_ARG_ROPE_SCALING_TYPE")] = None
-    rope_scale: Annotated[float | None, Option("--rope-scale", values.number(1e-3, 1e3),
-        "how many times longer than the original it may be (as the file says)", "X"),
-        Option("--rope-freq-scale", values.inverse(1e-3, 1e3), "the same as 1 / --rope-scale",
-        "X")] = None
-    rope_freq_base: Annotated[float | None, Option("--rope-freq-base", values.number(1, 1e12),
-        "base of the frequencies; the context may then be as long as --ctx-size (as the file says)",
-        "X")] = None
-    yarn_orig_ctx: Annotated[int | None, Option("--yarn-orig-ctx", values.integer(1, _INT32),
-        "tokens of the original context (as the file says)")] = None
-    yarn_ext_factor: Annotated[float, Option("--yarn-ext-factor", values.number(-1, 1e3),
-        "YaRN: how much is extrapolated (-1: as usual)", "X")] = -1.0
-    yarn_attn_factor: Annotated[float, Option("--yarn-attn-factor", values.number(-1, 1e3),
-        "YaRN: scale of attention (-1: as usual)", "X")] = -1.0
-    yarn_beta_slow: Annotated[float, Option("--yarn-beta-slow", values.number(-1, 1e6),
-        "YaRN: alpha (-1: as usual)", "X")] = -1.0
-    yarn_beta_fast: Annotated[float, Option("--yarn-beta-fast", values.number(-1, 1e6),
-        "YaRN: beta (-1: as usual)", "X")] = -1.0
+    model_ref: Annotated[str | None, Option("--model-ref", values.name,
+        "the manager's name for the model, reported back", "REF", topic="Manager")] = None
+    worker_id: Annotated[str | None, Option("--worker-id", values.name,
+        "the manager's id for this worker (a new UUID)", "ID")] = None
+    callback_url: Annotated[str | None, Option("--callback-url", values.address,
+        "POST to this URL once when ready; exit code 5 if it is refused", "URL")] = None
+    heartbeat_url: Annotated[str | None, Option("--heartbeat-url", values.address,
+        "POST to this URL at every heartbeat", "URL"),
+        Option("--hive-url --queen-url", values.heartbeat_base,
+        "the manager's base URL; " + values.HEARTBEAT_PATH + " is added", "URL")] = None
+    heartbeat_interval: Annotated[float, Option("--heartbeat-interval", values.number(0.1, 86_400),
+        "seconds between heartbeats (30)", "SECONDS")] = 30.0
+    public_host: Annotated[str | None, Option("--public-host", values.host,
+        "host name reported to the manager (as --host)", "NAME",
+        env="RBEE_WORKER_HOST")] = None
+    local_mode: Annotated[bool, Option("--local-mode", values.switch,
+        "listen on loopback only and call no manager back (off)", "on|off", const=True)] = False
+    die_with_parent: Annotated[str, Option("--die-with-parent", values.parent,
+        "exit when the parent process dies or, with stdin, when standard input ends (off)",
+        "process|stdin", const="process")] = "off"
+    inference_timeout: Annotated[float, Option("--inference-timeout-sec --inference-timeout",
+        values.number(0.1, 86_400), "seconds that a job of /execute may take (300)",
+        "SECONDS")] = 300.0
+    max_tokens_out: Annotated[int, Option("--max-tokens-out", values.integer(1, _INT32),
+        "most tokens that such a job may ask for (2048)")] = 2048
 
+    log_level: Annotated[str, Option("--log-level", values.one_of(*LOG_LEVELS),
+        "least severe log lines to write; debug includes llama.cpp's (info)",
+        "|".join(LOG_LEVELS), topic="Logging"),
+        Option("--verbose -v", values.switch_to("debug", "info"), "the same as --log-level debug",
+        "on|off", const="on"),
+        Option("--quiet -q", values.switch_to("warning", "info"),
+        "the same as --log-level warning", "on|off", const="on"),
+        Option("--log-verbosity --verbosity -lv", values.verbosity,
+        "the same in llama-server's numbers: 1 error, 2 warning, 3 info, 4 debug")] = "info"
     log_format: Annotated[str, Option("--log-format", values.one_of("console", "json"),
-        "console or json (console)", "FORMAT", env="LLORCH_LOG_FORMAT", topic="Log"),
+        "console or json (console)", "FORMAT", env="LLORCH_LOG_FORMAT"),
         Option("--log-jsonl", values.switch_to("json", "console"), "the same as --log-format json",
         "on|off", const="on")] = "console"
     log_file: Annotated[str | None, Option("--log-file", values.nonempty,
-        "file to which the log is appended too (none)", "FILE")] = None
+        "append the log to this file as well (none)", "FILE")] = None
+    access_log: Annotated[bool, Option("--access-log", values.switch,
+        "log a line for each request (on)", "on|off", const=True),
+        Option("--no-access-log", values.opposite, "log no such lines", "on|off",
+        const=False)] = True
     otel: Annotated[bool, Option("--otel", values.switch,
-        "send a span of each request by OpenTelemetry, to where the variables OTEL_... say; needs "
+        "export a span for each request with OpenTelemetry, as the OTEL_... variables say; needs "
         "the packages of the extra otel (off)", "on|off", const=True)] = False
-    verbose: Annotated[bool, Option("--verbose -v", values.switch,
-        "also log what llama.cpp says (off)", "on|off", const=True)] = False
     # fmt: on
 
     @property
@@ -424,6 +452,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """Fields of sampling, as requests call them, that count where a request does not say."""
         fields = {option.field for option in OPTIONS if option.topic == SAMPLING}
         return {name: value for name in fields if (value := getattr(self, name)) is not None}
+
+    @property
+    def verbose(self) -> bool:
+        """Whether the log has all there is to say."""
+        return self.log_level == "debug"
 
     @property
     def thinks(self) -> bool | None:

@@ -171,6 +171,30 @@ def switch_to(on: str, off: str | None) -> Callable[[str], str | None]:
     return lambda text: on if switch(text) else off
 
 
+def verbosity(text: str) -> str:
+    """llama-server's number for how much is logged, as a level."""
+    return ("error", "error", "warning", "info", "debug")[min(integer(0, 2**31 - 1)(text), 4)]
+
+
+def logit_biases(most: int) -> Callable[[str], tuple[tuple[int, float], ...]]:
+    """Reads TOKEN_ID(+/-)BIAS as llama-server has it, several of them separated by commas; a bias
+    beyond `most` is `most`."""
+
+    def read(text: str) -> tuple[tuple[int, float], ...]:
+        found: list[tuple[int, float]] = []
+        for part in text.split(","):
+            match = re.fullmatch(r"\s*(\d{1,10})([+-].+)", part)
+            if match is None:
+                raise ValueError(
+                    f"must be TOKEN_ID+BIAS or TOKEN_ID-BIAS, such as 15043+1, not {part!r}"
+                )
+            bias = number(-math.inf, math.inf)(match[2])
+            found.append((int(match[1]), max(-most, min(most, bias))))
+        return tuple(found)
+
+    return read
+
+
 def opposite(text: str) -> bool:
     """A switch that turns something off."""
     return not switch(text)
@@ -485,3 +509,8 @@ def json_object(text: str) -> dict[str, Any]:
         return msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.MsgspecError, RecursionError):
         raise ValueError("must be a JSON object, such as '{\"enable_thinking\": false}'") from None
+
+
+def json_file(text: str) -> dict[str, Any]:
+    """The JSON object in the file of that name."""
+    return json_object(text_file(text))

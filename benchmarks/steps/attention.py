@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--slots", type=int, default=8)
     given = parser.parse_args()
-    log.configure("console", quiet=True)
+    log.configure("console", "error")
     streams = [count for count in STREAMS if count <= given.slots]
     found: list[dict[str, object]] = []
     with contextlib.ExitStack() as stack:

@@ -43,12 +43,23 @@ def close(found: dict[str, Any], names: set[str], vectors: Any) -> None:
 
 
 def test_python(server: Server) -> None:
-    """openai, LangChain, LlamaIndex, Haystack, Ollama; Cohere's ranks."""
+    """openai, Cohere, Voyage, Ollama, Hugging Face, and frameworks over them."""
     said = run(interpreter(), PROGRAMS / "embeddings.py", server.url)
     found = json.loads(said.splitlines()[-1])
-    assert found.pop("ranked") == [1, 0]
-    names = {"base64", "floats", "langchain", "llama_index", "haystack", "ollama"}
+    names = {
+        "base64", "floats", "langchain", "llama_index", "haystack", "ollama", "langchain_ollama",
+        "cohere_v1", "cohere_v2", "voyage", "voyage_refused",
+        "llama_index_tei", "hugging_face",
+    }  # fmt: skip
     close(found, names, wanted(server))
+
+
+def test_ranks(server: Server) -> None:
+    """Cohere's, Voyage's, Jina's and text-embeddings-inference's, also of a long document."""
+    said = run(interpreter(), PROGRAMS / "ranking.py", server.url)
+    names = ("cohere_v1", "cohere_v2", "voyage", "langchain_voyage", "llama_index_jina",
+             "llama_index_tei")  # fmt: skip
+    assert json.loads(said.splitlines()[-1]) == {name: [1, 0, 2] for name in names}
 
 
 def test_node(server: Server) -> None:

@@ -17,11 +17,11 @@ import msgspec
 
 from checks.fuzz.verdict import Verdict
 from worker import log
-from worker.api.common.sampling import defaults_of
-from worker.engine.embedding import cut, vectors_wanted
+from worker.engine.embedding import shorten, vectors_wanted
 from worker.engine.engine import Engine
 from worker.engine.request import GenerationParams, Prompt, Request
 from worker.errors import RequestError, WorkerError
+from worker.lifecycle.default_sampling import default_sampling
 from worker.lifecycle.loading import open_backend
 from worker.lifecycle.prepared import Prepared, load_weights, prepare
 from worker.llama.backend import LlamaBackend
@@ -39,7 +39,7 @@ _RESET = Path("/proc/self/clear_refs")
 
 def main() -> None:
     """Serve until the input ends."""
-    log.configure("console", quiet=True)
+    log.configure("console", "error")
     # What native code prints goes elsewhere: the answers have this pipe for themselves.
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)
@@ -111,7 +111,7 @@ def _write(backend: LlamaBackend, prepared: Prepared) -> None:
             for special in (True, False)]  # fmt: skip
     for token in {*range(min(400, vocab.size)), vocab.size - 1, *vocab.end_tokens}:
         vocab.name(token)
-    sampling = defaults_of(prepared.config, Settings(seed=1))
+    sampling = default_sampling(prepared.config, Settings(seed=1))
     greedy = msgspec.structs.replace(sampling, temperature=0.0)
     first, second = (tuple(ids[: min(40, backend.max_length - 5)]) for ids in read)
     wanted = [
@@ -138,7 +138,7 @@ def _embed(backend: LlamaBackend) -> None:
     embedder, vocab = backend.embedder, backend.vocab
     assert embedder is not None
     texts = [
-        cut(tokens, embedder.max_length, vocab.ends_of_texts)
+        shorten(tokens, embedder.max_length, vocab.ends_of_texts)
         for special in (True, False)
         if (tokens := vocab.tokenize(TEXT, add_special=special, parse_special=False))
     ]

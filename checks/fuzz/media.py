@@ -5,6 +5,10 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Callable
+from functools import partial
+from io import BytesIO
+
+from PIL import Image
 
 from tests.support.models.projectors import png, wav
 
@@ -83,7 +87,21 @@ def _crc(data: bytes, width: int, polynomial: int) -> int:
     return value
 
 
-PICTURES: dict[str, Callable[[], bytes]] = {"PNG": png, "JPEG": jpeg, "GIF": gif, "BMP": bmp}
+def encoded(form: str) -> bytes:
+    """Noise, written by Pillow."""
+    file = BytesIO()
+    Image.open(BytesIO(png())).save(file, form)
+    return file.getvalue()
+
+
+PICTURES: dict[str, Callable[[], bytes]] = {
+    "PNG": png,
+    "JPEG": jpeg,
+    "GIF": gif,
+    "BMP": bmp,
+    "WebP": partial(encoded, "WEBP"),
+    "AVIF": partial(encoded, "AVIF"),
+}
 SOUNDS: dict[str, Callable[[], bytes]] = {"WAV": wav, "MP3": mp3, "FLAC": flac}
 
 

@@ -97,7 +97,7 @@ def test_every_variant_computes(bare: Path) -> None:
     """Each one that runs here goes on with a text, and all begin alike."""
     texts = {
         name: said(
-            bare, "worker", "generate", "Once upon a time", "--max-tokens", "8",
+            bare, "worker", "generate", "--raw", "Once upon a time", "--max-tokens", "8",
             "--temperature", "0", **{TOLD: name},
         )
         for name in able(bare)
@@ -112,7 +112,7 @@ def test_quantised_weights_in_every_variant(bare: Path, tmp_path: Path) -> None:
     model = ROOT / "worker/demo/demo-5m-f16.gguf"
     said(bare, "worker", "quantize", str(model), str(target), "Q4_0")
     for name in able(bare):
-        text = said(bare, "worker", "generate", "--model", str(target), "Once upon a time",
+        text = said(bare, "worker", "generate", "--raw", "--model", str(target), "Once upon a time",
                     "--max-tokens", "8", "--temperature", "0", **{TOLD: name})  # fmt: skip
         assert text.strip(), name
 

@@ -145,7 +145,7 @@ def kill(place: Path, worker: int, draw: random.Random) -> None:
 def main() -> None:
     """Kill, and start another one."""
     place, kills = Path(sys.argv[1]), int(sys.argv[2])
-    log.configure("console", quiet=True)
+    log.configure("console", "error")
     for number in range(NUM_CHATS):  # once for all workers
         states_of(number)
         rows_of(number)

@@ -20,7 +20,7 @@ from tests.support.programs.processes import Server, serving
 from worker import log
 from worker.errors import WorkerError
 
-log.configure("console", quiet=True)
+log.configure("console", "error")
 
 # Where the run was started in the background they are ignored, and so they would be in workers.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -85,7 +85,7 @@ def log_lines() -> Generator[list[MutableMapping[str, Any]]]:
         with capture_logs() as lines:
             yield lines
     finally:
-        log.configure("console", quiet=True)
+        log.configure("console", "error")
 
 
 def num_found(store: Store, tokens: list[int]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import llguidance
@@ -13,6 +14,7 @@ from tests.support.cases import for_each
 from tests.support.models import templates
 from worker.chat.format import ChatFormat
 from worker.chat.message import Tool
+from worker.chat.reader import Arguments
 from worker.chat.thinking import Thinking
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint, held_text, schema_constraint
@@ -218,10 +220,29 @@ def test_a_thought_may_go_on_after_a_call() -> None:
     assert made is not None
     assert made.repeats
     assert accepted(made, call) == (call, True)
-    assert accepted(made, both) == (call, False)
+    assert accepted(made, f"{call}\nHm") == (f"{call}\nHm", True)
     off = constraint_of("Qwen-Qwen3-0.6B", required=False, thinking=Thinking(is_on=False))
     assert off is not None
     assert accepted(off, both) == (both, True)
+    assert accepted(off, f"{call}\nHm") == (f"{call}\n", False)
+
+
+@for_each("name", templates.names())
+@for_each("thinking", [Thinking(), Thinking(is_on=False)])
+@for_each("required", [True, False])
+def test_the_end_may_come_behind_white_space(name: str, thinking: Thinking, required: bool) -> None:
+    """White space after a call promises no other one, in any dialect, for one call or several."""
+    off = Thinking(is_on=False)
+    one = constraint_of(name, tools=TOOLS[:1], parallel=False, thinking=off, required=required)
+    if one is None:  # nothing says unmistakably where a call begins
+        assert not required
+        return
+    for parallel in (True, False):
+        made = constraint_of(name, parallel=parallel, thinking=thinking, required=required)
+        assert made is not None
+        for space in ("", " ", "\n", "\n\n", "\n \n"):
+            text = written(one) + space
+            assert accepted(made, text) == (text, True)
 
 
 def test_bare_objects_are_not_held_in_auto() -> None:
@@ -278,3 +299,92 @@ def test_any_schema_makes_a_grammar(name: str, schema: dict[str, Any]) -> None:
     made = constraint_of(name, tools=(Tool(name="sky", parameters=schema),), loosened=loosened)
     assert made is not None
     assert accepted(made, "x") == ("", False)
+
+
+TEXT: dict[str, Any] = {
+    "type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"],
+}  # fmt: skip
+# Calls of `sky` whose only argument is bare text: (before it, after it, the end of a value).
+BARE_TEXTS = {
+    "Qwen3-Coder": (
+        "<tool_call>\n<function=sky>\n<parameter=at>\n",
+        "\n</parameter>\n</function>\n</tool_call>", "</parameter>",
+    ),
+    "ByteDance-Seed-OSS": (
+        "<seed:tool_call>\n<function=sky>\n<parameter=at>",
+        "</parameter>\n</function>\n</seed:tool_call>", "</parameter>",
+    ),
+    "MiniMax-M2": (
+        '<minimax:tool_call>\n<invoke name="sky">\n<parameter name="at">',
+        "</parameter>\n</invoke>\n</minimax:tool_call>", "</parameter>",
+    ),
+    "GLM-4.6": (
+        "<tool_call>sky\n<arg_key>at</arg_key>\n<arg_value>",
+        "</arg_value>\n</tool_call>", "</arg_value>",
+    ),
+    "deepseek-ai-DeepSeek-V3.2": (
+        '<｜DSML｜function_calls>\n<｜DSML｜invoke name="sky">\n'
+        '<｜DSML｜parameter name="at" string="true">',
+        "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+        "</｜DSML｜parameter>",
+    ),
+    "openbmb-MiniCPM5-1B": (
+        '<function name="sky"><param name="at">', "</param></function>", "</param>",
+    ),
+    "MiniMax-M3": (
+        ']<]minimax[>[<tool_call>]<]minimax[>[<invoke name="sky">]<]minimax[>[<at>',
+        "]<]minimax[>[</at>]<]minimax[>[</invoke>]<]minimax[>[</tool_call>", "]<]minimax[>[</at>",
+    ),
+    "Kimi-K3": (
+        '<|open|>tools<|sep|><|open|>call tool="sky" index="1"<|sep|>'
+        '<|open|>argument key="at" type="string"<|sep|>',
+        "<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>",
+        "<|close|>argument<|sep|>",
+    ),
+    "muse-glimmer": (
+        ' to=sky<|message|><atem:function_calls>\n<atem:invoke name="sky">\n'
+        '<atem:parameter name="at">',
+        "</atem:parameter>\n</atem:invoke>\n</atem:function_calls>", "</atem:parameter>",
+    ),
+}  # fmt: skip
+
+
+@for_each("name", BARE_TEXTS)
+@for_each("value", ["a@b", "a@ b", "a@\n<b>c</b>", "@b", "a@</b>", "a@b@c", "x"])
+def test_a_value_may_hold_the_end_of_values(name: str, value: str) -> None:
+    """Where neither another value nor the call's end follows, it is text: written and read so."""
+    before, after, end = BARE_TEXTS[name]
+    value = value.replace("@", end)
+    tools = (Tool(name="sky", parameters=TEXT),)
+    made = constraint_of(name, tools=tools)
+    assert made is not None
+    text = f"{before}{value}{after}"
+    assert accepted(made, text) == (text, True)
+    arguments = "".join(
+        event.text
+        for event in read(format_of(name), [text], tools=tools)
+        if isinstance(event, Arguments)
+    )
+    assert json.loads(arguments) == {"at": value}
+
+
+@for_each("name", BARE_TEXTS)
+def test_the_end_of_a_value_still_ends_it(name: str) -> None:
+    """A name that no parameter has is not a part of the text before it."""
+    before, _, end = BARE_TEXTS[name]
+    made = constraint_of(name, tools=(Tool(name="sky", parameters=TEXT),))
+    assert made is not None
+    begin = "]<]minimax[>[<" if name == "MiniMax-M3" else "<"
+    opening = before[before.rindex(begin, 0, before.rindex("at")) :]
+    opening = "zz".join(opening.rsplit("at", 1))
+    text = f"{before}x{end}{opening}"
+    assert len(accepted(made, text)[0]) < len(text)
+
+
+def test_a_value_in_a_section_of_its_own() -> None:
+    """It may hold any text but its own end."""
+    before, after, _ = BARE_TEXTS["openbmb-MiniCPM5-1B"]
+    made = constraint_of("openbmb-MiniCPM5-1B", tools=(Tool(name="sky", parameters=TEXT),))
+    assert made is not None
+    text = f"{before}<![CDATA[a</param></function>b]]>{after}"
+    assert accepted(made, text) == (text, True)

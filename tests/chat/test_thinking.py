@@ -117,8 +117,9 @@ def test_what_goes_on(name: str) -> None:
         ("<think>a</think><think>b</think>c", [Thought("ab"), Content("c")]),
         ("<think><think>a</think>b", [Thought("a"), Content("b")]),
         ("<think>a <think> b</think>c", [Thought("a <think> b"), Content("c")]),
-        ("<thin", [Content("<thin")]),
-        ("<think>a</thi", [Thought("a</thi")]),
+        ("<thin", []),
+        ("Sun <thin", [Content("Sun <thin")]),
+        ("<think>a</thi", [Thought("a")]),
         ("x <tool_call> y", [Content("x <tool_call> y")]),
         (
             '<think>Hm <tool_call> x <tool_call>{"name": "sky"}</tool_call>Sun',

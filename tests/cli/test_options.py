@@ -164,7 +164,7 @@ VALUES = {
     "threads_batch": "1", "pooling": "cls",
     "batch_size": "5", "ubatch_size": "5", "n_gpu_layers": "1", "backend": "cpu",
     "tensor_split": "1", "split_mode": "row", "main_gpu": "1", "cache_type_k": "q8_0",
-    "cache_type_v": "q8_0", "flash_attn": "off", "log_format": "json", "verbose": "on",
+    "cache_type_v": "q8_0", "flash_attn": "off", "log_format": "json", "log_level": "debug",
     "otel": "on",
     "rpc": "127.0.0.1:50052", "api_key": "k", "inference_timeout": "5", "max_tokens_out": "5",
     "cache_ram": "100", "cache_dir": ".", "cache_disk": "5", "reasoning_format": "none",
@@ -173,8 +173,10 @@ VALUES = {
     "rope_freq_base": "26000", "yarn_ext_factor": "1", "reasoning": "off", "n_predict": "3",
     "reasoning_budget_message": "So.", "ignore_eos": "on", "cpu_moe": "4",
     "hf_repo": "a/b", "hf_draft": "a/b", "offline": "on", "api_prefix": "/a", "mlock": "on",
-    "log_file": "f.log", "sandbox": "on", "chat_template": "chatml", "chat_template_file": __file__,
-    "chat_template_kwargs": '{"a": 1}',
+    "log_file": "f.log", "access_log": "off", "sandbox": "on",
+    "chat_template": "chatml", "chat_template_file": __file__,
+    "chat_template_kwargs": '{"a": 1}', "grammar": 'root ::= "a"',
+    "json_schema": '{"type": "object"}', "logit_bias": "5+1",
 }  # fmt: skip
 # What an option cannot be without.
 NEEDED = {
@@ -182,8 +184,11 @@ NEEDED = {
     "lora_memory": {"LLAMA_ARG_LORA_DIR": "."},
     "control_layers": {"LLAMA_ARG_CONTROL_VECTOR": "v.gguf"},
 }  # fmt: skip
+SCHEMA_FILE = str(Path(__file__).parent / "schema.json")
 SPECIAL = {
-    "--mmproj-auto": "off", "--mmproj-offload": "off",
+    "--mmproj-auto": "off", "--mmproj-offload": "off", "--grammar-file": __file__,
+    "--json-schema-file": SCHEMA_FILE, "--no-access-log": "on", "--verbose": "on",
+    "--quiet": "on", "--log-verbosity": "4",
     "--no-mmap": "off", "--mmap": "on", "--load-mode": "mmap", "--device": "CUDA0", "--page": "off",
     "--log-jsonl": "on", "--spec-type": "ngram-mod", "--rope-freq-scale": "0.25",
     "--cpu-moe": "on", "--override-tensor": "a=CPU", "--spec-default": "on", "--rerank": "on",
@@ -423,11 +428,65 @@ def test_several_keys_in_one_option() -> None:
 
 def test_unknown_options_are_named_without_their_values(capsys: pytest.CaptureFixture[str]) -> None:
     """The value of a misspelt flag is not shown, because it may be a secret."""
-    for words in (["--api-kye", "hush"], ["--api-kye=hush"], ["hush"], ["--no-perf", "hush"]):
+    for words in (["--api-kye", "hush"], ["--api-kye=hush"], ["a.gguf", "hush"]):
         assert main(["serve", *words]) == 2
         error = capsys.readouterr().err
         assert "hush" not in error
         assert ("--api-kye" in error) is words[0].startswith("--api-kye")
+
+
+@for_each(
+    ("words", "expected"),
+    [
+        ("serve my.gguf", {"model": "my.gguf"}),
+        ("serve --mlock my.gguf --port 1", {"model": "my.gguf", "mlock": True, "port": 1}),
+        ("serve org/repo:Q8_0 -fa off", {"model": "org/repo:Q8_0", "flash_attn": "off"}),
+        ("serve -l 5+1,7-0.5 -l 9-inf", {"logit_bias": ((5, 1), (7, -0.5), (9, -1_000_000))}),
+        ("serve -q", {"log_level": "warning", "verbose": False}),
+        ("serve -v", {"log_level": "debug", "verbose": True}),
+        ("serve -lv 1", {"log_level": "error"}),
+        (
+            "serve --fim-qwen-7b-spec --port 9",
+            {
+                "model": "hf:ggml-org/Qwen2.5-Coder-7B-Q8_0-GGUF:Q8_0",
+                "draft_model": "hf:ggml-org/Qwen2.5-Coder-0.5B-Q8_0-GGUF:Q8_0",
+                "port": 9, "batch_size": 1024,
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_command_lines(words: str, expected: dict[str, Any]) -> None:
+    """A model may stand without an option, also behind a switch; presets stand for options."""
+    settings = settings_from(parse(words.split()))
+    assert {name: getattr(settings, name) for name in expected} == expected
+
+
+def test_a_file_alone_is_served(tiny: Path) -> None:
+    """`worker FILE` is `worker serve FILE`."""
+    command = [str(COMMANDS / "worker"), str(tiny), "--port", "0"]
+    process = WorkerProcess("--log-format", "json", command=command)
+    try:
+        assert process.wait_for("ready")["model"] == tiny.stem
+        process.process.terminate()
+        assert process.wait() == 0
+    finally:
+        process.end()
+
+
+@pytest.mark.parametrize(
+    ("words", "body", "text"),
+    [
+        (["--grammar", 'root ::= "yes"'], {}, "yes"),
+        (["--json-schema", '{"const": 5}'], {}, "5"),
+        (["--json-schema", '{"const": 5}'], {"guided_choice": ["no"]}, "no"),
+    ],
+    ids=["grammar", "schema", "request"],
+)
+def test_forms_for_all_requests(words: list[str], body: dict[str, Any], text: str) -> None:
+    """A grammar or a schema holds answers to requests that ask for no form of their own."""
+    with serving(*words) as server:
+        found = server.post({"prompt": "a", "max_tokens": 8, **body}).json()
+    assert found["choices"][0]["text"] == text
 
 
 def test_settings_hide_secrets() -> None:
@@ -443,8 +502,8 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
         main(["serve", "--help"])
     assert end.value.code == 0
     text = capsys.readouterr().out
-    assert text.index("Model:") < text.index("Pool manager:") < text.index("Devices and memory:")
-    assert "Example: worker serve -m tinyllama.Q4_K_M.gguf --port 8080" in text
+    assert text.index("\nModel:") < text.index("\nDevices:") < text.index("\nManager:")
+    assert "worker serve my.gguf --port 8080" in text
     for option in OPTIONS:
         assert all(flag in text for flag in option.flags)
     assert "--jinja" not in text
@@ -460,7 +519,7 @@ def test_a_serving_process(tiny: Path) -> None:
         assert cmdline[cmdline.index(b"--model") + 1] == str(tiny).encode()
         server.process.terminate()
         assert server.wait() == 0
-    (warning,) = (line for line in server.lines if "need nothing here" in line)
+    (warning,) = (line for line in server.lines if "options ignored" in line)
     assert '"--no-perf --no-warmup"' in warning
     assert "hush" not in "\n".join(server.lines)
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.models import ggufs
 from worker.cli.main import main
+from worker.gguf.split_name import all_files
 from worker.model.config import load_config
 
 TIMEOUT_S = 60
@@ -106,3 +107,14 @@ def test_mistakes(
     assert captured.err.startswith(start)
     assert captured.err.count("\n") == 1
     assert list(out.iterdir()) == []
+
+
+def test_split_files_in_large_letters(out: Path, tmp_path: Path) -> None:
+    """A source whose files end in .GGUF is read whole."""
+    whole = ggufs.write_llama(tmp_path / "m.gguf", splits=2, embedding=256, feed_forward=512)
+    for name in all_files(whole.name):
+        (tmp_path / name).rename(tmp_path / name.replace(".gguf", ".GGUF"))
+    source = tmp_path / whole.name.replace(".gguf", ".GGUF")
+    assert main(["quantize", str(source), str(out / "m.gguf"), "q8_0"]) == 0
+    assert load_config(out / "m.gguf").quant == "Q8_0"
+    assert main(["quantize", str(source), str(out / "n.gguf"), "q4_0", "--dry-run"]) == 0

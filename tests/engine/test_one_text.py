@@ -31,7 +31,7 @@ WAYS = {
 @pytest.fixture(params=[0, 32], ids=["fused", "plain"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[list[LlamaBackend]]:
     """Two backends over one model, with either attention."""
-    log.configure("console", quiet=True)
+    log.configure("console", "error")
     path = tmp_path / "model.gguf"
     ggufs.write_llama(path, embedding=128, heads=4, kv_heads=2, layers=2, context=2048)
     with (

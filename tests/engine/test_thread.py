@@ -9,10 +9,12 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.support.descriptors import num_files
 from tests.support.fakes import FakeBackend, continuation
+from worker.cache.store import Store
 from worker.engine import thread as thread_module
 from worker.engine.engine import Engine
 from worker.engine.request import GenerationParams, Prompt, Request
@@ -106,6 +108,43 @@ def test_quick_tokens_go_several_at_a_time(monkeypatch: pytest.MonkeyPatch) -> N
 
     assert len(asyncio.run(scenario())) == 12
     assert [number for number, rings in enumerate(rung, 1) if rings] == [1, 4, 7, 10, 12]
+
+
+@pytest.mark.parametrize("cut_off", [False, True])
+def test_what_ended_before_the_stop_is_kept(cut_off: bool) -> None:
+    """Also where the stop comes right after the last delta, or ends a request that still runs."""
+    backend = FakeBackend(num_cells=600, num_slots=4, vocab_size=5000)
+    store = Store(1 << 20, needs_rest=False)
+    engine = Engine(backend, lambda: backend.now, store=store)
+    step, prompt = engine.step, (3, *range(100, 150))
+
+    async def scenario() -> None:
+        thread = EngineThread(engine, 4, lambda error: None)
+        stopped: list[bool] = []
+        is_told = threading.Event()
+
+        def stepped() -> Any:
+            deltas = step()
+            if deltas and not stopped and (cut_off or deltas[-1].is_last):
+                if cut_off:
+                    thread.abort("asked")
+                # Its message is there before the engine looks for the next one.
+                caller = threading.Thread(target=lambda: stopped.append(thread.stop(0)))
+                caller.start()
+                caller.join()
+                is_told.set()
+            return deltas
+
+        engine.step = stepped
+        params = GenerationParams(max_tokens=500 if cut_off else 2)
+        with thread.submit([Request(id="asked", prompt=Prompt(prompt), params=params)]):
+            thread.start()
+            assert await asyncio.to_thread(is_told.wait, 60)
+            assert await asyncio.to_thread(thread.stop, 60)
+        assert stopped == [False]
+
+    asyncio.run(scenario())
+    assert store.find(np.array(prompt, np.int32)).num_tokens == len(prompt)
 
 
 def test_what_is_done_between_steps() -> None:

@@ -28,6 +28,7 @@ BAD: dict[str, Any] = {
     "an anchor": {"$ref": "#here"},
     "nowhere": {"$ref": "#/$defs/a"},
     "itself": {"$ref": "#"},
+    "itself, by an empty name": {"$ref": ""},
     "a part of itself": {"allOf": [{"$ref": "#"}]},
     "a choice of itself": {"anyOf": [{"$ref": "#"}, {"type": "null"}]},
     "a circle": {
@@ -132,12 +133,14 @@ def test_annotations_are_passed_over() -> None:
     assert SchemaReader(held | more, "field").schema == held
 
 
-def test_references_become_definitions() -> None:
-    """Each place that is referred to is read once; escapes in pointers are read."""
+@pytest.mark.parametrize("root", ["#", "", "#/"])
+def test_references_become_definitions(root: str) -> None:
+    """Each place that is referred to is read once; escapes in pointers are read, and an empty one
+    is the root."""
     leaf = {"type": "integer"}
     schema: dict[str, Any] = {
         "type": "array",
-        "prefixItems": [{"$ref": "#/x/a~1b%20c"}, {"$ref": "#/x/a~1b%20c"}, {"$ref": "#"}],
+        "prefixItems": [{"$ref": "#/x/a~1b%20c"}, {"$ref": "#/x/a~1b%20c"}, {"$ref": root}],
         "x": {"a/b c": leaf},
     }
     read = SchemaReader(schema, "field").schema

@@ -286,10 +286,10 @@ def test_a_reader_that_stops_is_let_go(tiny: Path) -> None:
 
 def test_bodies_are_bounded_together() -> None:
     """Beyond that a 429; what was decoded counts no more."""
-    bodies = Bodies(30, 1 << 20)
+    bodies = Bodies(30, 1 << 20, 1 << 20, bool)
     bodies.hold(BODIES.most << 20)
     with pytest.raises(QueueFullError):
         bodies.hold(1)
     bodies.release(1)
     bodies.hold(1)
-    assert Bodies(30, 1 << 40).hold(1 << 40) is None  # one always may
+    assert Bodies(30, 1 << 40, 1, bool).hold(1 << 40) is None  # one always may

@@ -65,7 +65,7 @@ def test_where_it_cannot_be_taken_out(
         keys.protect_key()
         error = capsys.readouterr().err
         assert ('can be seen in process lists"' in error) is warned
-    log.configure("console", quiet=True)
+    log.configure("console", "error")
 
 
 PARENT = """

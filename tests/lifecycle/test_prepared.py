@@ -30,7 +30,7 @@ def test_a_build_that_reads_no_media(tmp_path: Path, monkeypatch: pytest.MonkeyP
     log.configure("console")
     with capture_logs() as lines:
         assert find_projector(config, Settings()) is None
-    log.configure("console", quiet=True)
+    log.configure("console", "error")
     assert [line["file"] for line in lines] == [projector.name]
     with pytest.raises(UsageError, match="has no libmtmd") as caught:
         find_projector(config, Settings(mmproj=str(projector)))
@@ -66,13 +66,13 @@ def test_cells_of_a_picture(kind: str, tmp_path: Path) -> None:
     model, file = SEEING[kind](tmp_path)
     setup = EncoderSetup(
         model=str(model), projector=str(file), threads=1, gpu=False, seconds=60, megabytes=2048,
-        rows=5000, longest=100,
+        longest=100, pixels=1_000_000,
         reads=(str(model), str(file)),
     )  # fmt: skip
     projector = load_projector(file)
     with contextlib.closing(MediaEncoder(setup)) as encoder:
         encoder.wait()
-        made = encoder.encode(png(560, 560))
+        made = encoder.encode(png(560, 560), "image")
     rows = sum(len(piece.vectors) for piece in made.pieces) // (4 * encoder.ready.width)
     assert encoder.ready.width == projector.output
     # Qwen2-VL's pictures keep their size, up to the largest.

@@ -143,7 +143,10 @@ WRONG: list[tuple[list[str], str]] = [
     (["generate", "a", "-n", "0"], "--max-tokens/-n: must be from 1"),
     (["generate", "a", "--seed", "abc"], "--seed/-s: must be a whole number, not 'abc'"),
     (["generate", "a", "--temperature", "nan"], "--temperature: must be a number, not 'nan'"),
-    (["serve", "model.gguf"], "--model FILE"),
+    (["serve", "a.gguf", "b.gguf"], "too many"),
+    (["serve", "a.gguf", "--model", "b.gguf"], "Two models are named"),
+    (["srve", "a.gguf"], "Did you mean serve?"),
+    (["serve", "--prot", "1"], "Did you mean --port?"),
     ([], "COMMAND"),
 ]
 # Refused by who uses them.

@@ -31,7 +31,7 @@ MORE_THAN_LAYERS = {
 @pytest.fixture(scope="module", autouse=True)
 def _quiet() -> None:  # pyright: ignore[reportUnusedFunction]
     """llama.cpp's own lines would bury a failure."""
-    log.configure("console", quiet=True)
+    log.configure("console", "error")
 
 
 @pytest.fixture(scope="module", params=sorted(set(WRITERS) - MORE_THAN_LAYERS))

@@ -18,7 +18,7 @@ SHAPE = AttentionShape(heads=4, kv_heads=2, key_length=32, value_length=32, cell
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where it is kept."""
-    log.configure("console", quiet=True)
+    log.configure("console", "error")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(calibrate, "_PATIENCE_S", 600.0)
     return tmp_path / "gguf-worker" / "attention"

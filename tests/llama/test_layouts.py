@@ -23,7 +23,7 @@ EXACT: dict[str, Any] = {"flash_attn": "off", "cache_type_k": "f32", "cache_type
 @pytest.fixture(scope="module", autouse=True)
 def _quiet() -> None:  # pyright: ignore[reportUnusedFunction]
     """llama.cpp's own lines would bury a failure."""
-    log.configure("console", quiet=True)
+    log.configure("console", "error")
 
 
 @pytest.fixture

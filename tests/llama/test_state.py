@@ -30,7 +30,7 @@ EMPTY = (-1, -1)
 @pytest.fixture(scope="module", autouse=True)
 def _quiet() -> None:  # pyright: ignore[reportUnusedFunction]
     """llama.cpp's own lines would bury a failure."""
-    log.configure("console", quiet=True)
+    log.configure("console", "error")
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -74,6 +74,17 @@ def test_another_slot_goes_on(backend: LlamaBackend) -> None:
         assert backend.restore(slot, *state)
         assert backend.context.span(slot)[1] == LENGTH - 1
         assert np.array_equal(go_on(backend, slot, LENGTH), wanted)
+
+
+def test_rows_of_fewer_tokens(backend: LlamaBackend) -> None:
+    """The first of packed rows are those that a copy of as many tokens has."""
+    read(backend, 2, random_tokens(1, LENGTH))
+    state, form = backend.save(2), backend.state_form
+    assert state is not None
+    assert form is not None
+    for count in (1, 37, 64):
+        few = form.shortened(state.rows(64, 128), count)
+        assert np.array_equal(few, state.rows(64, 64 + count))
 
 
 def test_another_backend_goes_on(case: Case, backend: LlamaBackend) -> None:

@@ -426,7 +426,9 @@ def test_projectors(kind: str, tmp_path: Path) -> None:
     alone = estimate(config, Settings(), PLENTY)
     plan = estimate(config, Settings(), PLENTY, projector=projector)
     assert plan.projector_bytes == projector.size_bytes + projector.compute_bytes
-    assert plan.total_bytes == alone.total_bytes + alone.process_bytes + plan.projector_bytes
+    held = 2 * plan.num_cells * 4 * config.embedding + ((256 + 2 * 160) << 20)
+    assert plan.process_bytes == 2 * alone.process_bytes + held
+    assert plan.total_bytes == alone.total_bytes + alone.process_bytes + plan.projector_bytes + held
     assert projector.compute_bytes > 4 * projector.patches * projector.inner > 0
 
 

@@ -93,8 +93,8 @@ def test_nobody_writes_lines_of_their_own(tiny: Path) -> None:
     """Ids, paths and methods of clients stay inside their line, whatever they hold."""
     worker = WorkerProcess("serve", "--model", str(tiny), "--port", "0", "-t", "1")
     try:
-        until(lambda: any("ready" in line and "memory_mb" in line for line in worker.lines))
-        url = next(re.search(r"http://[\d.:]+\d", line) for line in worker.lines if "url" in line)
+        until(lambda: any("Ready after" in line for line in worker.lines))
+        url = next(re.search(r"http://[\d.:]+\d", line) for line in worker.lines if "Open" in line)
         assert url is not None
         before = len(worker.lines)
         evil = 'x status=200 "outcome"=stop'
@@ -112,7 +112,7 @@ def test_nobody_writes_lines_of_their_own(tiny: Path) -> None:
     finally:
         worker.end()
     lines = worker.lines[before:]
-    requests = [line for line in lines if "outcome" in line]
+    requests = [line for line in lines if " 404 in " in line]
     assert len(requests) == 3
     assert all(line.isprintable() for line in lines)
     assert not any(line.startswith(("evil", "2026-11-22 [info]")) for line in lines)

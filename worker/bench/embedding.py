@@ -18,7 +18,7 @@ from worker.bench.run.runner import Event, Events, Note, Runner
 from worker.bench.sections import Machine, VectorSpeed
 from worker.bench.sizes import EFFORTS, Effort
 from worker.bench.stages import MACHINE, VECTORS, StageJob
-from worker.errors import BackendError, UsageError, WorkerError
+from worker.errors import BackendError, UsageError, WorkerError, counted
 from worker.log import harmless
 from worker.machine import human_bytes
 
@@ -139,7 +139,8 @@ def words_of(report: VectorReport) -> list[str]:
     found: list[str] = []
     if first is not None:
         found.append(
-            f"{first.texts} lines of {report.corpus.name}, {first.tokens} tokens. Cosine to the "
+            f"{counted(first.texts, 'line')} of {report.corpus.name}, "
+            f"{counted(first.tokens, 'token')}. Cosine to the "
             f"same text's vector of {report.reference}; top {NEIGHBOURS}: nearest texts in common."
         )
     found += [f"{each.quant}: {each.error}" for each in report.levels if each.error]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import threading
 import time
 from collections import deque
@@ -21,8 +22,9 @@ from worker.errors import UsageError
 # Seconds between two looks at what other workers have written.
 _LOOK_S = 1.0
 # How long the first question after the start waits until the folder is listed. 10,000 files take
-# about 40 ms, and usually the model is still being loaded meanwhile.
-_FIRST_LIST_S = 0.05
+# about 40 ms, on a busy machine several times as long, and to read a prompt again longer still.
+# Usually the model is still being loaded meanwhile.
+_FIRST_LIST_S = 1.0
 # What waits to be written at most, bytes, unless less is said.
 MAX_WAITING = 256 << 20
 _MAX_USES = 1 << 16
@@ -122,6 +124,8 @@ class Disk:
             for at, item in enumerate(items):
                 if item.key in self.folder.index:
                     self._to_use.append((item.key, item.used(now)))
+                    if item.key.kind == "rest":  # and the rows that it was written with
+                        self._to_use.append((item.key._replace(kind="rows"), item.used(now)))
                 elif item.key not in self._waiting and not self._ended:
                     if self._waiting_bytes + item.body.nbytes > self._max_waiting:
                         self._num_failed += len(items) - at
@@ -132,7 +136,8 @@ class Disk:
             self._change.notify()
 
     def close(self, seconds: float, items: Iterable[DiskItem]) -> None:
-        """Write those of `items` that are not there, in this order, for `seconds` at most."""
+        """Write what waits and those of `items` that are not there, in this order, for `seconds`
+        at most."""
         deadline, now = time.monotonic() + seconds, time.time_ns()
         with self._change:
             self._closing = True
@@ -140,7 +145,8 @@ class Disk:
         self._thread.join(seconds)
         if self._thread.is_alive():
             return
-        for item in items:
+        waiting = [item for item, _ in self._to_write]
+        for item in itertools.chain(waiting, items):
             if self._ended or time.monotonic() > deadline:
                 break
             self._write(item, item.used(now))

@@ -202,9 +202,10 @@ class BlockFolder:
             return
         self.num_written += nbytes
         self.index.add(key, FileUse(nbytes, used))
-        if key.kind == "rows":  # a shorter block of the same tokens is of no more use
+        if key.kind == "rows":  # a shorter block of the same tokens is of use only to its rest
             for shorter in self.index.beginnings("rows", key.before, tokens):
-                if shorter.num_tokens < key.num_tokens:
+                has_rest = shorter._replace(kind="rest") in self.index
+                if shorter.num_tokens < key.num_tokens and not has_rest:
                     self._remove(shorter)
         self._own_change(before)
 

@@ -14,6 +14,10 @@ BLOCK = 64
 Parts = list[tuple[np.ndarray, int]]
 
 
+# (after how many tokens, uint8 [n]); see `SlotState.rest`
+RestAt = tuple[int, np.ndarray]
+
+
 class SlotState(Protocol):
     """A copy of the state that a slot has after its first `num_tokens` tokens.
 
@@ -22,7 +26,9 @@ class SlotState(Protocol):
     """
 
     num_tokens: int
-    rest: np.ndarray | None
+
+    @property
+    def rest(self) -> np.ndarray | None: ...
 
     def rows(self, begin: int, stop: int) -> np.ndarray:
         """What belongs to the tokens at positions begin to stop - 1 alone, packed; a copy.

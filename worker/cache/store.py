@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -10,7 +11,7 @@ import numpy as np
 from worker.cache.block import BLOCK_BYTES, WIDTH, CachedBlock, CachedRest, token_bytes
 from worker.cache.block_file import FileKey, key_of
 from worker.cache.disk import Disk, DiskItem
-from worker.cache.state import BLOCK, Parts, SlotState
+from worker.cache.state import BLOCK, Parts, RestAt, SlotState
 from worker.cache.tree import Tree, TreePath
 
 
@@ -178,8 +179,43 @@ class Store:
         rest = self._tree.rest_at(prompt, path, len(tokens))
         return rest is not None or not self._needs_rest
 
-    def keep(self, tokens: np.ndarray, state: SlotState, key: bytes = b"") -> None:
-        """Keep the state after all of these tokens.
+    def rests(self, tokens: np.ndarray, key: bytes = b"") -> list[RestAt]:
+        """The rests after some of these tokens, whose rows are in memory; ascending.
+
+        What takes more than the whole budget begins with a later one.
+        """
+        prompt, found = token_bytes(tokens), list[RestAt]()
+        path = self._tree.walk(self._tree.root(key), prompt)
+        room = self._tree.max_bytes - sum(block.nbytes for block in path.blocks)
+        for level in range(-(-path.num_tokens // BLOCK) - 1, -1, -1):
+            known = prompt[level * BLOCK_BYTES : path.num_tokens * WIDTH][:BLOCK_BYTES]
+            before = path.blocks[level - 1] if level else path.root
+            for count in range(len(known) // WIDTH, 0, -1):
+                rest = self._rest_behind(before, known[: count * WIDTH])
+                if rest is not None:
+                    room -= rest.nbytes
+                    if room < 0:
+                        return found[::-1]
+                    found.append((level * BLOCK + count, rest))
+        return found[::-1]
+
+    def _rest_behind(self, before: CachedBlock, tokens: bytes) -> np.ndarray | None:
+        """The rest after these tokens, which follow a block; of memory or of a file."""
+        if (rest := before.rests.get(tokens)) is not None:
+            return rest.data
+        if self._disk is None:
+            return None
+        key = key_of("rest", before.chain, tokens)
+        return self._disk.folder.read(key, tokens) if self._disk.nbytes(key) else None
+
+    def keep(
+        self,
+        tokens: np.ndarray,
+        state: SlotState,
+        key: bytes = b"",
+        earlier: Iterable[RestAt] = (),
+    ) -> None:
+        """Keep the state after all of these tokens, and rests after fewer of them.
 
         Rows are copied for new blocks only. Others leave to make room. Of a state that is larger
         than the whole budget its first blocks are kept, or nothing where a rest is needed.
@@ -192,7 +228,10 @@ class Store:
             rest = (len(tokens), state.rest)
         root, prompt = self._tree.root(key), token_bytes(tokens)
         self._tree.extend(root, prompt, state.rows, rest)
-        self._offer(root, prompt)
+        self._offer(root, prompt, state)
+        for each in earlier if self._needs_rest else ():
+            self._tree.extend(root, prompt, state.rows, each)
+            self._offer(root, prompt[: each[0] * WIDTH])
 
     def forget(self, tokens: np.ndarray, key: bytes = b"") -> None:
         """Drop the last of these tokens from memory, back to where another prompt goes on."""
@@ -298,13 +337,22 @@ class Store:
                 bodies[key] = body
         return True
 
-    def _offer(self, root: CachedBlock, prompt: bytes) -> None:
-        """Tell the disk that what is in memory of this prompt is of use."""
+    def _offer(self, root: CachedBlock, prompt: bytes, state: SlotState | None = None) -> None:
+        """Tell the disk that what is in memory of this prompt is of use.
+
+        A file is of use only as a whole. So the state's last rows are written once more where in
+        memory they are a part of a block that goes on differently.
+        """
         if self._disk is None:
             return
         path = self._tree.walk(root, prompt)
         items = [_block_item(block) for block in path.blocks]
         if path.num_tokens and (rest := self._tree.rest_at(prompt, path, path.num_tokens)):
+            key = key_of("rows", rest.before.chain, rest.tokens)
+            is_part = path.blocks[-1].num_tokens > key.num_tokens
+            if state is not None and is_part and not self._disk.nbytes(key):
+                rows = state.rows(path.num_tokens - key.num_tokens, path.num_tokens)
+                items.append(DiskItem(key, rest.tokens, rows, rest.before.depth + 1))
             items.append(_rest_item(rest))
         self._disk.offer(items)
 

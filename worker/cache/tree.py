@@ -11,12 +11,10 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from worker.cache.block import BLOCK_BYTES, OVERHEAD, WIDTH, CachedBlock, CachedRest, Item, chained
-from worker.cache.state import BLOCK
+from worker.cache.state import BLOCK, RestAt
 
 # (begin, stop) -> the packed rows of the tokens at these positions, in memory of their own
 Rows = Callable[[int, int], np.ndarray]
-# (after how many tokens, uint8 [n])
-RestAt = tuple[int, np.ndarray]
 
 # The part of the budget that items which came back may hold against those that were seen once.
 # The rest is for new ones, so that they live long enough to come back.

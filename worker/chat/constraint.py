@@ -9,7 +9,7 @@ import msgspec
 from worker.chat.dialects.dialect import Dialect, Headed
 from worker.chat.message import Tool
 from worker.chat.reading.answer import ThoughtTags
-from worker.chat.reading.lark import Lark, Loosened, spaced
+from worker.chat.reading.lark import ANY, Lark, Loosened, spaced
 from worker.grammar.constraint import Constraint
 
 PARAM = "tools"
@@ -61,16 +61,15 @@ class AnswerForms(msgspec.Struct, frozen=True):
         if is_lazy:
             if not form.opens:
                 return None
-            text = lark.written(f"WS? {form.rest}")
-            lazy = Constraint(
-                kind="lark", text=text, param=PARAM, required=False, repeats=choice.parallel
-            )
+            trails = choice.parallel and not lark.goes_on
+            text = lark.written(f"WS? {form.rest} {lark.rule(ANY) if trails else 'WS?'}")
+            lazy = Constraint(kind="lark", text=text, param=PARAM, required=False, repeats=trails)
             return self._after(form.opens, lazy)
         json = "" if choice.required or body is None else lark.rule(f"%json {body.text}")
         if isinstance(self.dialect, Headed):
-            text = lark.written(self.dialect.answer(lark, call=form.rest, body=json))
+            text = lark.written(self.dialect.answer(lark, call=f"{form.rest} WS?", body=json))
             return Constraint(kind="lark", text=text, param=PARAM)
-        calls = lark.rule(spaced(lark.text(form.opens), form.rest))
+        calls = lark.rule(f"{spaced(lark.text(form.opens), form.rest)} WS?")
         start = lark.one_of([calls, json]) if json else calls
         return self._behind_thoughts(start, lark, choice, PARAM)
 

@@ -25,12 +25,15 @@ from worker.errors import RequestError
 
 
 def table_of(source: str, *, bos: str, eos: str) -> dict[str, str]:
-    """What a template does with each place of a conversation, in words; `error` alone where it
-    cannot be read."""
+    """What a template does with each place of a conversation, in words; `error` says instead why it
+    cannot be read, or why no chat can be rendered."""
     try:
-        return PlaceProbe(ChatTemplate(source, bos=bos, eos=eos)).table()
+        probe = PlaceProbe(ChatTemplate(source, bos=bos, eos=eos))
     except RequestError as error:
         return {"error": error.message}
+    if probe.failure is None:
+        return probe.table()
+    return {"error": probe.failure, "unknown": probe.unknown}
 
 
 class PlaceProbe(TemplateProbe):
@@ -257,5 +260,9 @@ class PlaceProbe(TemplateProbe):
             "neighbours of one role": f"joined: {', '.join(merged)}" if merged else "kept",
             "assistant first": "kept" if self.keeps_early_answers else "a user's turn before it",
             "ids of calls": "nine letters and digits" if self.wants_short_ids else "any",
-            "unknown": ", ".join(self.template.unknown) or "nothing",
+            "unknown": self.unknown,
         }
+
+    @property
+    def unknown(self) -> str:
+        return ", ".join(self.template.unknown) or "nothing"

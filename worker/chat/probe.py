@@ -39,6 +39,8 @@ def _tool(parameter: dict[str, str]) -> dict[str, Any]:
 
 _TOOL = _tool({"type": "string"})
 _DESCRIBED = _tool({"type": "string", "description": ""})
+_NO_TOOLS: tuple[dict[str, Any], ...] = ({"tools": None}, {}, {"tools": []})
+_DOCUMENTS = {"documents": [{"title": "zqtitle", "text": "zqdocument"}]}
 # What a template writes that takes the arguments for what they are not.
 _MISREAD = re.compile(rf"\{{'{KEY}'|\\\"{KEY}")
 _THINK_BLOCK = re.compile(r"\A.*</[^<>/\s]*think[^<>]*>\s*", re.DOTALL)
@@ -116,6 +118,19 @@ class TemplateProbe:
         return self.text(USER, opens=True, **variables)
 
     @cached_property
+    def failure(self) -> str | None:
+        """Why no chat can be rendered; None: one can."""
+        if any(self.opening(**given) for given in (*_NO_TOOLS, {"tools": [_TOOL]}, _DOCUMENTS)):
+            return None
+        if self.text(SYSTEM, USER, opens=True, **self.no_tools):
+            return None
+        try:
+            self.template.render([USER], **self.no_tools)
+        except RequestError as error:
+            return error.message
+        return "The model's chat template shows nothing of a chat."
+
+    @cached_property
     def shows_tools(self) -> bool:
         """Whether the template tells the model which tools there are."""
         return any(NAME in self.opening(tools=[tool]) for tool in (_TOOL, _DESCRIBED))
@@ -128,8 +143,7 @@ class TemplateProbe:
     @cached_property
     def no_tools(self) -> dict[str, Any]:
         """The variables of a conversation without tools: some templates fail on null."""
-        choices: tuple[dict[str, Any], ...] = ({"tools": None}, {}, {"tools": []})
-        return next((choice for choice in choices if self.opening(**choice)), choices[0])
+        return next((choice for choice in _NO_TOOLS if self.opening(**choice)), _NO_TOOLS[0])
 
     @property
     def tools(self) -> list[dict[str, Any]] | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from worker import log
 from worker.cli.options import add_options, settings_from
 from worker.cli.progress import bar_on_stderr, of_bytes
+from worker.errors import counted
 from worker.machine import human_bytes
 
 DESCRIPTION = (
@@ -191,7 +192,7 @@ def _sentence(verdict: FileVerdict) -> str:
 def _what(verdict: FileVerdict) -> str:
     parts = [verdict.architecture or "", verdict.quant or "", human_bytes(verdict.bytes)]
     if verdict.files > 1:
-        parts.append(f"{verdict.files} files")
+        parts.append(counted(verdict.files, "file"))
     if verdict.weights_read:
         parts.append("weights read")
     if verdict.checksum == "right":

@@ -15,7 +15,7 @@ import msgspec
 from worker import log
 from worker.cli.model import model_path
 from worker.cli.options import add_options, reader, settings_from
-from worker.errors import RequestError, UsageError
+from worker.errors import RequestError, UsageError, counted
 from worker.values import integer
 
 # Lines that are read, computed and written before the next ones are read.
@@ -58,14 +58,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "model", "catalog", "pooling", "ctx_size", "batch_size", "threads", "threads_batch",
         "n_gpu_layers", "backend", "device", "rpc", "tensor_split", "flash_attn", "mmap",
-        "verbose",
+        "log_level",
     )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Vectors to stdout, figures to stderr."""
     settings = msgspec.structs.replace(settings_from(arguments), parallel=1)
-    log.configure("console", verbose=settings.verbose, quiet=True)
+    log.configure("console", "debug" if settings.verbose else "error")
     from worker.cli.progress import load_progress
     from worker.lifecycle.loading import open_backend
     from worker.lifecycle.prepared import load_weights, prepare
@@ -127,7 +127,7 @@ def _embed(
     lines: Iterator[list[tuple[int, str]]],
     write: Callable[[Sequence[EmbeddedLine]], None],
 ) -> None:
-    from worker.engine.embedding import cut, normalised, vectors_wanted
+    from worker.engine.embedding import normalised, shorten, vectors_wanted
     from worker.engine.engine import Engine
 
     engine = Engine(backend, time.monotonic, embedder=backend.embedder)
@@ -138,11 +138,12 @@ def _embed(
         ends = backend.vocab.ends_of_texts
         for number, line in some:
             found = backend.vocab.tokenize(line, add_special=True, parse_special=False)
-            texts.append(cut(found, most, ends))
+            texts.append(shorten(found, most, ends))
             if len(texts[-1]) > backend.embedder.max_length:
                 raise UsageError(
-                    f"Line {number + 1} has {len(found)} tokens, {backend.embedder.max_length} is "
-                    "the most.", hint="Add --truncate, and such lines are cut.",
+                    f"Line {number + 1} has {counted(len(found), 'token')}, "
+                    f"{backend.embedder.max_length} is the most.",
+                    hint="Add --truncate, and such lines are cut.",
                 )  # fmt: skip
         try:
             made = engine.vectors(vectors_wanted(texts, "line"))
@@ -153,11 +154,12 @@ def _embed(
             for (number, _), text, vector in zip(some, texts, made, strict=True)
         ])  # fmt: skip
         count, tokens = count + len(some), tokens + sum(map(len, texts))
-        _say(f"\r{count} lines" if sys.stderr.isatty() else "")
+        _say(f"\r{counted(count, 'line')}" if sys.stderr.isatty() else "")
     write(())
     seconds = max(time.monotonic() - begun, 1e-9)
     _say(
-        f"\r{count} lines, {tokens} tokens in {seconds:.2f} s: {count / seconds:.1f} lines/s, "
+        f"\r{counted(count, 'line')}, {counted(tokens, 'token')} in {seconds:.2f} s: "
+        f"{count / seconds:.1f} lines/s, "
         f"{tokens / seconds:.0f} tokens/s\n"
     )
 

@@ -1,13 +1,14 @@
-"""Flags of llama-server and of the original worker that this worker does not have.
+"""Flags of llama-server and of the original worker that are not options of this worker.
 
-A flag is accepted where a caller sees no difference without it; a warning names it and says why. A
-flag that would change answers, or what is served, is refused: accepting it would be a lie. So are
-llama-server's variables, which are named after the flags: LLAMA_ARG_LORA is --lora.
+A flag is accepted if callers see no difference without it; a warning names it and the reason. A
+flag that would change answers, or what is served, is rejected. The same holds for llama-server's
+variables, which are named after the flags: LLAMA_ARG_LORA is --lora.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,93 +17,111 @@ from worker import log
 from worker.errors import UsageError
 from worker.settings import OPTIONS
 
-# Accepted, and nothing is done: why nothing need be -> the flags. Behind `=` stands a value, behind
-# `?` may stand one.
+# Accepted without an effect: the reason -> the flags. `=`: takes a value, `?`: may take one.
 NEEDLESS: dict[str, str] = {
-    "it is always so here": """
+    "this is always on here": """
         --cont-batching -cb --no-context-shift --jinja --cache-prompt --kv-unified -kvu
         --no-kv-unified -no-kvu --swa-full --metrics --slots --props --warmup --no-prefill-assistant
         --escape -e --log-prefix --log-timestamps --kv-offload -kvo --repack --op-offload
         --no-agent -no-ag --no-ui-mcp-proxy --no-webui-mcp-proxy --no-reasoning-preserve
         --no-cors-credentials --no-skip-chat-parsing --cache-idle-slots --no-log-jsonl""",
-    "it would change no answer, and what costs time and memory is measured and fitted here": """
+    "it changes no answer, and the worker fits time and memory by itself": """
         --no-cont-batching -nocb --no-cache-prompt --no-warmup --perf --no-perf --no-repack -nr
         --no-host --no-op-offload --no-cache-idle-slots --fit? -fit? --fit-target= -fitt=
         --fit-ctx= -fitc= --ctx-checkpoints= -ctxcp= --swa-checkpoints=
         --checkpoint-every-n-tokens= --checkpoint-min-step= -cms= --slot-prompt-similarity= -sps=
         --defrag-thold= -dt= --lazy-mode= -lzm= --moe-cache-mib= --backend-sampling -bs
         --spec-draft-backend-sampling --no-spec-draft-backend-sampling""",
-    "what stands behind a change is read again: moved, it would answer from text that is gone": """
+    "tokens after the first difference are recomputed; the cache is never shifted": """
         --cache-reuse=""",
-    "the system places threads and pages": """
+    "the operating system places threads and pages": """
         --cpu-mask= -C= --cpu-range= -Cr= --cpu-strict= --prio= --poll= --cpu-mask-batch= -Cb=
         --cpu-range-batch= -Crb= --cpu-strict-batch= --prio-batch= --poll-batch= --numa=""",
-    "what guesses tokens has the threads, devices and cell types of the model": """
+    "the draft model uses the model's threads, devices and cache types": """
         --threads-draft= -td= --threads-batch-draft= -tbd= --gpu-layers-draft=
         --n-gpu-layers-draft= -ngld= --device-draft= -devd= --ctx-size-draft= -cd=
         --cache-type-k-draft= -ctkd= --cache-type-v-draft= -ctvd= --spec-draft-ngl=
         --spec-draft-device= --spec-draft-threads= --spec-draft-threads-batch=
         --spec-draft-type-k= --spec-draft-type-v=""",
-    "a guess is as long as pays, by measured costs, and changes no answer": """
+    "the length of drafts follows measured costs, and changes no answer": """
         --draft-min= --draft-n-min= --draft-p-split= --spec-draft-n-min= --spec-draft-p-split=
         --spec-ngram-mod-n-min= --spec-ngram-mod-n-match= --spec-ngram-simple-size-n=
         --spec-ngram-simple-min-hits= --spec-ngram-map-k-size-n= --spec-ngram-map-k-min-hits=
         --spec-ngram-map-k4v-size-n= --spec-ngram-map-k4v-min-hits=""",
-    "the log has one form, which --log-format and --verbose change, and never holds prompts": """
-        --log-disable --log-verbose --no-log-prefix --no-log-timestamps --log-verbosity=
-        --verbosity= -lv= --log-prompts-dir= --log-colors?""",
-    "connections have limits of their own, see --receive-timeout and --send-timeout": """
+    "the log has one layout and never holds prompts; see --log-format and --log-level": """
+        --log-disable --log-verbose --no-log-prefix --no-log-timestamps --log-prompts-dir=
+        --log-colors?""",
+    "see --receive-timeout and --send-timeout": """
         --timeout= -to= --threads-http= --sse-ping-interval=""",
-    "files are checked before they are loaded, and by `worker check --deep`": "--check-tensors",
-    "templates are Jinja, and get past thoughts as they are": "--no-jinja --reasoning-preserve",
+    "files are always checked before they load; `worker check --deep` reads the weights": """
+        --check-tensors""",
+    "chat templates are Jinja, and get earlier reasoning unchanged": """
+        --no-jinja --reasoning-preserve""",
     "/slots shows no prompts": "--no-slots",
-    "a page whose origin is named may use all methods and headers, and cookies count nowhere": """
+    "an allowed origin may use all methods and headers, and cookies are not used": """
         --cors-methods= --cors-headers= --cors-credentials""",
-    "the page at / has its own settings": """
+    "the web UI at / has its own settings": """
         --ui-config= --webui-config= --ui-config-file= --webui-config-file=""",
     "one worker serves one model": "--models-autoload --no-models-autoload",
     "a prompt may be as long as the context": "--max-tokens-in=",
-    "an embedding model makes vectors anyway, and one that writes does with --pooling": """
+    "an embedding model serves embeddings anyway; for others use --pooling": """
         --embedding --embeddings""",
 }
 
 _IN_REQUEST = "Send it with each request."
-_TEMPLATE = "Answers are read as the chat template says."
-_ONE_MODEL = "One worker serves one model: give its file with --model, or --hf-repo."
-_PROJECTOR_FILE = "Download the file, and name it with --mmproj."
-_ROWS_OF_FILE = "A picture becomes as many vectors as the projector's file says."
-_TEXT_ONLY = "This worker writes text only."
-_AS_TRAINED = "Tokens look ahead, or do not, as the model's file says."
+_ONE_MODEL = "One worker serves one model: name its file, or use --hf-repo."
+_PROJECTOR_FILE = "Download the file and name it with --mmproj."
+_ROWS_OF_FILE = "The projector's file decides how many embeddings an image becomes."
+_TEXT_ONLY = "This worker generates text only."
+_AS_TRAINED = "The model's file decides whether attention is causal."
 _CONTEXT = (
-    "A shifted context answers from text that it no longer has: a sequence ends where its context "
-    "is full; choose --ctx-size."
+    "The worker never shifts the context: a sequence ends when its context is full. Choose "
+    "--ctx-size."
 )
 _PLACEMENT = "Place layers with --n-gpu-layers, --device and --tensor-split."
 _PLAIN_HTTP = (
-    "This worker speaks plain HTTP: put a proxy that speaks TLS in front of it, such as "
+    "This worker serves plain HTTP: put a TLS proxy in front of it, such as "
     "`caddy reverse-proxy --from HOST --to 127.0.0.1:8080`."
 )
 
-# Refused: the next step -> the flags.
+# Rejected: the next step -> the flags.
 REFUSED: dict[str, str] = {
-    _TEMPLATE: "--skip-chat-parsing --spm-infill",
-    "A last message of the assistant goes on where continue_final_message says so.": """
-        --prefill-assistant""",
+    "The chat template decides how answers are parsed.": "--skip-chat-parsing --spm-infill",
+    "Set continue_final_message in a request to continue its last message.": "--prefill-assistant",
     _CONTEXT: "--context-shift --keep --grp-attn-n -gan --grp-attn-w -gaw",
     _PROJECTOR_FILE: "--mmproj-url -mmu",
     _ROWS_OF_FILE: "--image-min-tokens --image-max-tokens",
     _TEXT_ONLY: "--model-vocoder -mv --tts-use-guide-tokens",
     _AS_TRAINED: "--attention",
-    _IN_REQUEST: """--logit-bias -l --grammar --grammar-file --json-schema -j --json-schema-file
-        -jf --reverse-prompt -r --special -sp --embd-normalize""",
+    _IN_REQUEST: "--reverse-prompt -r --special -sp --embd-normalize",
     _ONE_MODEL: """--model-url -mu --docker-repo -dr --models-dir --models-preset --models-max""",
     _PLACEMENT: "--n-cpu-ffn -ncffn --no-kv-offload -nkvo",
     _PLAIN_HTTP: "--ssl-key-file --ssl-cert-file",
     "Start another worker on another port.": "--reuse-port",
-    "The page at / is the worker's own; --no-page switches it off.": "--path",
-    "Size the cache in cells with --ctx-size.": "--kv-cache-size-mb",
-    "No tools run inside this worker.": """--tools --tools-runtime --mcp-servers-config
+    "The web UI at / cannot be replaced; --no-page turns it off.": "--path",
+    "Set the size of the cache in cells with --ctx-size.": "--kv-cache-size-mb",
+    "The worker runs no tools.": """--tools --tools-runtime --mcp-servers-config
         --mcp-servers-json --agent -ag --ui-mcp-proxy --webui-mcp-proxy""",
+}
+
+_QWEN = "ggml-org/Qwen2.5-Coder-{}-Q8_0-GGUF"
+_FIM = "--port 8012 -b 1024 -ub 1024 -c 0"
+_GPT_OSS = "--port 8013 -ub 2048 -b 32768 -np 2 -c 262144 --temp 1 --top-p 1 --top-k 0 --min-p 0.01"
+# llama-server's names of models on the Hub with options -> these options.
+PRESETS: dict[str, str] = {
+    "--embd-gemma-default": "-hf ggml-org/embeddinggemma-300M-qat-q4_0-GGUF:Q4_0 --port 8011 "
+    "-b 2048 -ub 2048 -np 32 -c 65536",
+    "--fim-qwen-1.5b-default": f"-hf {_QWEN.format('1.5B')}:Q8_0 {_FIM}",
+    "--fim-qwen-3b-default": f"-hf {_QWEN.format('3B')}:Q8_0 {_FIM}",
+    "--fim-qwen-7b-default": f"-hf {_QWEN.format('7B')}:Q8_0 {_FIM}",
+    "--fim-qwen-7b-spec": f"-hf {_QWEN.format('7B')}:Q8_0 -hfd {_QWEN.format('0.5B')}:Q8_0 {_FIM}",
+    "--fim-qwen-14b-spec": f"-hf {_QWEN.format('14B')}:Q8_0 -hfd {_QWEN.format('0.5B')}:Q8_0 "
+    f"{_FIM}",
+    "--fim-qwen-30b-default": f"-hf ggml-org/Qwen3-Coder-30B-A3B-Instruct-Q8_0-GGUF:Q8_0 {_FIM}",
+    "--gpt-oss-20b-default": f"-hf ggml-org/gpt-oss-20b-GGUF {_GPT_OSS}",
+    "--gpt-oss-120b-default": f"-hf ggml-org/gpt-oss-120b-GGUF {_GPT_OSS}",
+    "--vision-gemma-4b-default": "-hf ggml-org/gemma-3-4b-it-qat-GGUF --port 8014",
+    "--vision-gemma-12b-default": "-hf ggml-org/gemma-3-12b-it-qat-GGUF --port 8014",
 }
 
 _PREFIX = "LLAMA_ARG_"
@@ -134,6 +153,12 @@ class _Refuse(argparse.Action):
         option_string: str | None = None,
     ) -> None:
         raise UsageError(f"{option_string} is not supported.", hint=self.const)
+
+
+def with_presets(words: Sequence[str]) -> list[str]:
+    """The words, with what a preset stands for in its place."""
+    made = ([word] if word not in PRESETS else PRESETS[word].split() for word in words)
+    return [*itertools.chain.from_iterable(made)]
 
 
 def add_foreign_flags(parser: argparse.ArgumentParser) -> None:
@@ -177,4 +202,4 @@ def warn_of_foreign_options(arguments: argparse.Namespace) -> None:
     for name, why in dict.fromkeys([*getattr(arguments, "foreign", []), *foreign_variables()]):
         named.setdefault(why, []).append(name)
     for why, names in named.items():
-        log.get("cli").warning("options that need nothing here", options=" ".join(names), why=why)
+        log.get("cli").warning("options ignored", options=" ".join(names), why=why)

@@ -1,4 +1,4 @@
-"""worker generate: continue a text in the terminal."""
+"""worker generate: one answer in the terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import msgspec
 from worker import log, machine
 from worker.cli.model import model_path
 from worker.cli.options import add_options, reader, settings_from
-from worker.errors import RequestError, UsageError
+from worker.errors import RequestError, UsageError, counted
 from worker.values import integer
 
 if TYPE_CHECKING:
@@ -29,27 +29,30 @@ _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed")
 
 
 DESCRIPTION = (
-    "Load a model, continue the prompt, print the text as it comes; or ask about pictures."
+    "Load a model, answer the prompt and print the text as it comes. If the model has a chat "
+    "template, the prompt is a user's message; with --raw it is a text to continue."
 )
-EXAMPLE = 'Example: worker generate "Once upon a time" --max-tokens 100 --temperature 0'
+EXAMPLE = 'Example: worker generate --model my.gguf "Name three colors." --max-tokens 100'
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("prompt", help="the text to continue; - reads it from standard input")
+    parser.add_argument("prompt", help="the prompt; - reads it from standard input")
     parser.add_argument(
         "--max-tokens", "-n", type=reader(integer(1, 2**31 - 1)), default=200, metavar="N",
-        help="tokens at most (200)",
+        help="most tokens to generate (200)",
     )  # fmt: skip
+    parser.add_argument(
+        "--raw", action="store_true", help="continue the prompt without the chat template"
+    )
     add_options(
         parser,
         "model", "catalog", "ctx_size", "threads", "threads_batch", "n_gpu_layers", "backend",
         "device", "rpc", "tensor_split", "cache_type_k", "cache_type_v", "flash_attn", "mmap",
-        "mmproj", "mmproj_auto", "mmproj_offload", "verbose", *_SAMPLING,
+        "mmproj", "mmproj_auto", "mmproj_offload", "log_level", *_SAMPLING,
     )  # fmt: skip
     parser.add_argument(
         "--image", action="append", default=[], metavar="FILE",
-        help="a picture (or several) that the prompt is about, which is then asked by the model's "
-        "chat template",
+        help="image that the prompt is about; repeat for several",
     )  # fmt: skip
 
 
@@ -57,11 +60,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Stream the continuation to stdout, figures to stderr."""
     settings = msgspec.structs.replace(settings_from(arguments), parallel=1)
     prompt = _prompt(arguments.prompt)
-    log.configure("console", verbose=settings.verbose, quiet=True)
-    from worker.api.common.sampling import defaults_of
+    log.configure("console", "debug" if settings.verbose else "error")
     from worker.cli.progress import load_progress
     from worker.engine.engine import Engine
     from worker.engine.request import GenerationParams, Prompt, Request
+    from worker.lifecycle.default_sampling import default_sampling
     from worker.lifecycle.loading import open_backend
     from worker.lifecycle.media import MediaReader
     from worker.lifecycle.prepared import load_weights, prepare
@@ -70,6 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     prepared = prepare(path, settings, sees=bool(images))
     if images and prepared.projector is None:
         raise UsageError("This model has no projector.", hint="Name its file with --mmproj.")
+    tokenizer = None if arguments.raw else prepared.config.tokenizer
     with load_progress(path.name) as report:
         weights = load_weights(path, settings, prepared, report)
     with contextlib.ExitStack() as stack:
@@ -79,15 +83,17 @@ def run(arguments: argparse.Namespace) -> int:
             reader = MediaReader(settings, prepared)
             stack.callback(reader.close)
             reader.wait(backend.context.rows_together)
-            shown = _about(images, prompt, reader, backend.vocab, prepared.config.tokenizer)
+            shown = _about(images, prompt, reader, backend.vocab, tokenizer)
         else:
+            prompt = _templated(prompt, backend.vocab, tokenizer)
             tokens = backend.vocab.tokenize(prompt, add_special=True, parse_special=True)
             shown = Prompt(tuple(tokens))
         request = Request(
             id="cli",
             prompt=shown,
             params=GenerationParams(
-                max_tokens=arguments.max_tokens, sampling=defaults_of(prepared.config, settings)
+                max_tokens=arguments.max_tokens,
+                sampling=default_sampling(prepared.config, settings),
             ),
         )
         try:
@@ -113,7 +119,6 @@ def _about(
     """What the chat template makes of pictures and a text; of a model without one, these as they
     stand. Raises UsageError."""
     from worker.api.common.gallery import Gallery
-    from worker.chat.template import ChatTemplate
     from worker.engine.request import Prompt
 
     gallery, said = Gallery(reader), ""
@@ -122,13 +127,9 @@ def _about(
             mark = gallery.shown("image", base64.b64encode(data).decode(), (file, "image"))
             if mark is None:
                 raise UsageError("This model sees no pictures.")
-            reader.read(reader.digest(data), data)
+            reader.read(reader.digest(data), data, "image")
             said += mark
-        said += text
-        if tokenizer is not None and tokenizer.chat_template:
-            template = ChatTemplate(tokenizer.chat_template, bos=vocab.bos_name, eos=vocab.eos_name)
-            said = template.render([{"role": "user", "content": said}])
-        said = said.removeprefix(vocab.bos_name) if vocab.adds_bos else said
+        said = _templated(said + text, vocab, tokenizer)
         _, tokens, media = gallery.prompt(
             said,
             lambda part, is_first: vocab.tokenize(part, add_special=is_first, parse_special=True),
@@ -137,6 +138,23 @@ def _about(
     except RequestError as error:
         raise UsageError(error.message, hint=error.hint) from None
     return Prompt(tuple(tokens), media=media)
+
+
+def _templated(text: str, vocab: Vocab, tokenizer: TokenizerConfig | None) -> str:
+    """A user's message as the chat template writes it; the text itself if there is none.
+
+    Raises UsageError for a template that renders no such message.
+    """
+    from worker.chat.template import ChatTemplate
+
+    if tokenizer is None or not tokenizer.chat_template:
+        return text
+    try:
+        template = ChatTemplate(tokenizer.chat_template, bos=vocab.bos_name, eos=vocab.eos_name)
+        said = template.render([{"role": "user", "content": text}])
+    except RequestError as error:
+        raise UsageError(error.message, hint="Use --raw to continue the text itself.") from None
+    return said.removeprefix(vocab.bos_name) if vocab.adds_bos else said
 
 
 def _prompt(text: str) -> str:
@@ -169,6 +187,7 @@ def _stream(engine: Any, request: Any) -> None:
     speed = f"{(tokens - 1) / (last - first):.1f} tokens/s" if last > first else "one token"
     read = len(request.prompt.tokens)
     sys.stderr.write(
-        f"{read} prompt tokens in {first - started:.2f} s, {tokens} tokens at "
-        f"{speed}, ended by {ended_by}, {machine.resident_bytes() / 1e6:.0f} MB resident\n"
+        f"{counted(read, 'prompt token')} in {first - started:.2f} s, "
+        f"{counted(tokens, 'token')} at {speed}, ended by {ended_by}, "
+        f"{machine.resident_bytes() / 1e6:.0f} MB resident\n"
     )

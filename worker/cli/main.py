@@ -3,41 +3,55 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import errno
 import importlib
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from worker import __version__, log
+from worker.cli.foreign import with_presets
 from worker.errors import UsageError, WorkerError, out_of_memory
 from worker.lifecycle.leave import leave
+from worker.settings import OPTIONS
 
 # Command -> its help in one line. Its module in this package is imported when it is asked for:
 # a service should not wait for what the other commands import. It has DESCRIPTION and EXAMPLE for
 # the help, `add_arguments` and `run`, which returns the exit code.
 COMMANDS = {
-    "serve": "serve a model to OpenAI clients",
-    "generate": "continue a text in the terminal",
-    "embed": "write the vectors of a text's lines",
-    "pull": "bring models from the Hub to this machine",
-    "show": "show what a model file says about itself",
-    "check": "say whether model files are good, and where they are not",
-    "plan": "say how much memory a model needs, and what context fits",
-    "bench": "measure quant levels on this machine, and say which one to take",
-    "quantize": "write a model in another encoding",
-    "calibrate": "measure which attention is faster on this CPU",
-    "top": "watch what a running worker does",
-    "fleet": "serve several models or replicas behind one endpoint, on one machine or many",
-    "version": "say what is installed and which backends it has",
+    "serve": "serve a model over HTTP",
+    "chat": "chat with a model in the terminal",
+    "run": "the same as chat",
+    "generate": "generate one answer in the terminal",
+    "embed": "embed the lines of a text",
+    "pull": "download models from the Hub",
+    "show": "show what a model file contains",
+    "check": "check model files before you serve them",
+    "plan": "show how much memory a model needs",
+    "bench": "measure quant levels on this machine and recommend one",
+    "quantize": "convert a model to another quant level",
+    "calibrate": "measure which attention kernel is faster on this CPU",
+    "top": "watch a running worker",
+    "fleet": "serve several models or replicas behind one endpoint",
+    "completion": "print a completion script for your shell",
+    "version": "show what is installed and which devices it sees",
 }
+# Another name of a command -> the command.
+_SAME = {"run": "chat"}
+# A word that names a model and not a command: a file, NAME:QUANT or ORGANIZATION/REPOSITORY.
+_FLAG = re.compile(r"(?<![\w-])--?[a-zA-Z][\w-]*")
+_MODEL = re.compile(r".*[/:].*|.*\.gguf", re.IGNORECASE | re.DOTALL)
 # Entry points of commands that come with other distributions: functions of the words behind the
 # command's name, which return the exit code.
 _COMMANDS = "worker.commands"
 _INTERRUPTED = 130
 _FREE_ROOM = "Free some room where the output goes, and start again."
 _LOOK_AT_RIGHTS = "Look at its rights and at its folder's, or name another."
+_ANOTHER_PLACE = "Look at that file system, or name a place on another one."
 _NEXT_STEPS = {
     errno.ENOSPC: _FREE_ROOM,
     errno.EDQUOT: _FREE_ROOM,
@@ -60,21 +74,23 @@ def parser(*wanted: str) -> argparse.ArgumentParser:
     """The command line, with the options of the `wanted` commands."""
     top = _Parser(
         prog="worker",
-        description="Run a quantised GGUF model on llama.cpp and serve it to OpenAI clients.",
-        epilog="Example: worker serve --model tinyllama.Q4_K_M.gguf --port 8080",
+        description="Serve a GGUF model with llama.cpp over OpenAI-, Anthropic- and "
+        "Ollama-compatible APIs.",
+        epilog="Examples: `worker serve my.gguf` serves a file, `worker chat my.gguf` chats with "
+        "it. `worker COMMAND --help` lists the options of a command.",
         allow_abbrev=False,
     )
     top.add_argument("--version", action="version", version=f"worker {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, line in COMMANDS.items():
         if name in wanted and name != "fleet":  # which has a parser of its own
-            module = importlib.import_module(f"worker.cli.{name}")
+            module = importlib.import_module(f"worker.cli.{_SAME.get(name, name)}")
             command = commands.add_parser(
                 name, help=line, description=module.DESCRIPTION, epilog=module.EXAMPLE,
                 allow_abbrev=False,
             )  # fmt: skip
             module.add_arguments(command)
-            command.set_defaults(run=module.run)
+            command.set_defaults(run=module.run, help=command.format_help)
         else:
             commands.add_parser(name, help=line)
     return top
@@ -85,10 +101,10 @@ def main(argv: Sequence[str], backend: str | None = None) -> int:
     words = list(argv)
     if backend is not None and words[:1] != ["--version"]:
         words = ["serve", "--backend", backend, *words]
-    # Programs that start llama-server give options only: that means `serve`.
-    elif words and words[0].startswith("-") and words[0] not in ("-h", "--help", "--version"):
+    elif words and _means_serve(words[0]):
         words.insert(0, "serve")
-    log.configure("console")
+    asks_for_json = words[:1] == ["serve"] and _asks_for_json(words)
+    log.configure("json" if asks_for_json else "console")
     if not words:
         parser().print_help(sys.stderr)
     try:
@@ -129,10 +145,33 @@ def _foreign(error: Exception) -> WorkerError:
     if isinstance(error, OSError):
         place = f"{error.filename}: " if isinstance(error.filename, str) else ""
         return WorkerError(
-            f"{place}{error.strerror or error}.", code="IO", hint=_NEXT_STEPS.get(error.errno or 0)
+            f"{place}{error.strerror or error}.",
+            code="IO",
+            hint=_NEXT_STEPS.get(error.errno or 0, _ANOTHER_PLACE),
         )
     log.get("cli").error("unforeseen", exc_info=error)
     return WorkerError(f"This should not happen: {error!r}.")
+
+
+def _asks_for_json(words: Sequence[str]) -> bool:
+    """Whether errors of the command line itself are written as JSON too."""
+    (option,) = (option for option in OPTIONS if option.flags[0] == "--log-format")
+    given = [os.environ.get(name) for name in option.variables]
+    for word, following in zip(words, [*words[1:], ""], strict=False):
+        flag, _, value = _dashed(word).partition("=")
+        if flag == option.flags[0]:
+            given = [value or following]
+        elif flag == "--log-jsonl":
+            given = ["json"]
+    return (next(filter(None, given), "") or "").lower() == "json"
+
+
+def _means_serve(word: str) -> bool:
+    """Whether the first word belongs to `serve`: programs that start llama-server give options
+    only, and people name a model."""
+    if word.startswith("-"):
+        return word not in ("-h", "--help", "--version")
+    return word not in COMMANDS and (_MODEL.fullmatch(word) is not None or Path(word).is_file())
 
 
 def parse(words: list[str]) -> argparse.Namespace:
@@ -140,19 +179,40 @@ def parse(words: list[str]) -> argparse.Namespace:
 
     As in llama-server `_` in an option's name is `-`.
     """
-    words = [_dashed(word) for word in words]
+    words = with_presets([_dashed(word) for word in words])
     # No option in front of the command takes a value, so the first word that is none names it.
     command = next((word for word in words if not word.startswith("-")), "")
-    arguments, unknown = parser(command).parse_known_args(words)
+    if command and command not in COMMANDS:
+        raise UsageError(
+            f"There is no command {command!r}.",
+            hint=f"{meant((command,), COMMANDS)}`worker --help` lists the commands.",
+        )
+    arguments, unknown = parser(command).parse_known_args(_with_values(words))
     if unknown:
         flags = [word.partition("=")[0] for word in unknown if word.startswith("-")]
         see = f"See `worker {arguments.command} --help`."
         if flags:
-            raise UsageError(f"Unknown option {flags[0]}.", hint=see)
-        if "model" in arguments:
-            see = f"A model is named by --model FILE. {see}"
-        raise UsageError("There is an argument too many.", hint=see)
+            hint = meant(flags[:1], _FLAG.findall(arguments.help()))
+            raise UsageError(f"Unknown option {flags[0]}.", hint=f"{hint}{see}")
+        raise UsageError("There is one argument too many.", hint=see)
+    arguments.words = words[words.index(command) + 1 :] if command else []
     return arguments
+
+
+def _with_values(words: Sequence[str]) -> list[str]:
+    """With the value of a switch that stands in front of a model: `--mlock my.gguf`."""
+    switches = {flag for option in OPTIONS if option.const is not None for flag in option.flags}
+    return [
+        f"{word}=on" if word in switches and _MODEL.fullmatch(following) else word
+        for word, following in zip(words, [*words[1:], ""], strict=False)
+    ]
+
+
+def meant(words: Iterable[str], known: Iterable[str]) -> str:
+    """ "Did you mean ...? " for words that are close to known ones, or nothing."""
+    known = list(known)
+    near = [near for word in words for near in difflib.get_close_matches(word, known, n=1)]
+    return f"Did you mean {' or '.join(near)}? " if near else ""
 
 
 def _dashed(word: str) -> str:
@@ -161,7 +221,7 @@ def _dashed(word: str) -> str:
 
 
 def _fail(error: WorkerError) -> int:
-    log.say(f"error: {error.code}: {log.harmless(str(error))}\n")
+    log.fail(error.code, str(error))
     return error.exit_code
 
 

@@ -105,12 +105,14 @@ def settings_from(
             del found[field]
     if found.get("cache_ram") == -1:  # llama-server's "no limit": as much as this machine can spare
         del found["cache_ram"]
+    _name_model(argv, found)
     _name_hub_model(argv, found)
     _forget_other_keys(argv, found)
     _check_keys(argv, environ)
     _check_cache(found)
     _check_adapters(found)
     _check_draft(found)
+    _check_form(found)
     if found.get("local_mode"):
         if not set((argv.get("host") or _LOOPBACK[0]).split(",")) <= set(_LOOPBACK):
             raise UsageError(
@@ -119,6 +121,21 @@ def settings_from(
             )
         found["host"] = "127.0.0.1"
     return Settings(**found)
+
+
+def _name_model(argv: Mapping[str, Any], found: dict[str, Any]) -> None:
+    """What stands on the command line without an option, as `model`. Raises UsageError."""
+    named = argv.get("named")
+    if named is None:
+        return
+    if any(argv.get(name) is not None for name in ("model", "hf_repo", "hf_file")):
+        raise UsageError(
+            f"Two models are named: {named!r} and the one of --model or --hf-repo.",
+            hint="Leave one of them out.",
+        )
+    found["model"] = named
+    for theirs in ("hf_repo", "hf_file"):
+        found.pop(theirs, None)
 
 
 def _name_hub_model(argv: Mapping[str, Any], found: dict[str, Any]) -> None:
@@ -186,6 +203,15 @@ def _check_adapters(found: Mapping[str, Any]) -> None:
         raise UsageError(
             "--control-vector-layer-range is for control vectors, and there are none.",
             hint="Add --control-vector FILE, or leave it out.",
+        )
+
+
+def _check_form(found: Mapping[str, Any]) -> None:
+    """Raise UsageError where answers cannot have both forms."""
+    if found.get("grammar") is not None and found.get("json_schema") is not None:
+        raise UsageError(
+            "--grammar and --json-schema ask for different answers.",
+            hint="Leave one of them out.",
         )
 
 

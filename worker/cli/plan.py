@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from worker import machine
 from worker.cli.model import model_path, with_draft_path
 from worker.cli.options import add_options, settings_from
-from worker.errors import UsageError
+from worker.errors import UsageError, counted
 from worker.machine import DeviceMemory, Memory, human_bytes
 from worker.settings import OPTIONS, Settings
 
@@ -112,9 +112,9 @@ def _table(
         ("weights", plan.weights_bytes, config.quant),
         ("KV cells", plan.kv_bytes,
          f"{plan.num_cells:,} x {human_bytes(plan.kv_bytes_per_token)} ({kind})"),
-        ("recurrent state", plan.recurrent_bytes, f"{plan.num_slots} sequences"),
-        ("compute", plan.compute_bytes, f"{settings.ubatch_size} rows at once"),
-        ("logits", plan.output_bytes, f"{plan.num_slots} sequences and a prompt's"
+        ("recurrent state", plan.recurrent_bytes, counted(plan.num_slots, "sequence")),
+        ("compute", plan.compute_bytes, f"{counted(settings.ubatch_size, 'row')} at once"),
+        ("logits", plan.output_bytes, f"{counted(plan.num_slots, 'sequence')} and a prompt's"
          if not config.only_embeds else "each row of a step, read or not"),
         ("copies", plan.copy_bytes, "states on their way out of the KV cache and back"),
         ("process", plan.process_bytes, "interpreter, libraries, vocabulary"),
@@ -128,10 +128,10 @@ def _table(
     shape = embedding_shape(config, settings, plan.num_cells)
     title = f"{config.name or config.architecture}: "
     if not config.only_embeds:
-        title += f"{plan.num_cells:,} cells, {plan.num_slots} sequences at once"
+        title += f"{plan.num_cells:,} cells, {counted(plan.num_slots, 'sequence')} at once"
     if shape is not None:
         comma = "" if config.only_embeds else ", "
-        title += f"{comma}texts of {shape.length:,} tokens, pooling {shape.pooling}"
+        title += f"{comma}texts of {counted(shape.length, 'token', ',')}, pooling {shape.pooling}"
     if plan.gpu_layers:
         title += f", {plan.gpu_layers} of {config.layers + 1} layers offloaded"
     if plan.cpu_experts:
@@ -141,9 +141,9 @@ def _table(
     verdict = "fits" if plan.fits else "does not fit"
     longest = f"room for {plan.max_cells:,} cells" if plan.max_cells else "no context fits"
     if config.only_embeds and shape is not None:
-        longest = f"a text takes {shape.length:,} tokens at most"
+        longest = f"a text takes {counted(shape.length, 'token', ',')} at most"
     elif config.context:
-        longest += f"; a sequence takes {config.context:,} tokens at most"
+        longest += f"; a sequence takes {counted(config.context, 'token', ',')} at most"
     sums = (plan.first_bytes, plan.total_bytes, plan.available_bytes, plan.cache_bytes)
     table.add_column("", footer="at first\ntotal\navailable\ncache")
     table.add_column("memory", justify="right", footer="\n".join(map(human_bytes, sums)))
@@ -165,7 +165,7 @@ def _cache(config: ModelConfig, plan: MemoryPlan) -> str:
     what = "limit for states of ended conversations"
     if plan.recurrent_bytes or num_masks(config) != 1:
         return what
-    return f"{what}: {plan.cache_bytes // plan.kv_bytes_per_token:,} tokens"
+    return f"{what}: {counted(plan.cache_bytes // plan.kv_bytes_per_token, 'token', ',')}"
 
 
 class PlannedPlace(msgspec.Struct, frozen=True):

@@ -55,6 +55,19 @@ def load_progress(name: str, doing: str = "loading") -> Generator[Callable[[floa
 
 
 @contextlib.contextmanager
+def activity(doing: str) -> Generator[None]:
+    """What is being done, with the time that it takes, on stderr if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.progress import TimeElapsedColumn
+
+    with bar_on_stderr("{task.description}", TimeElapsedColumn()) as progress:
+        progress.add_task(doing, total=None)
+        yield
+
+
+@contextlib.contextmanager
 def pull_progress() -> Generator[PullProgress]:
     """A bar on stderr for each file. Without a terminal one line when each file begins."""
     from worker.machine import human_bytes

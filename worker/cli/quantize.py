@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from worker import machine
 from worker.cli.model import model_path
 from worker.cli.options import add_options, settings_from
-from worker.errors import UsageError
+from worker.errors import UsageError, counted
 from worker.machine import human_bytes
 
 if TYPE_CHECKING:
@@ -90,9 +90,9 @@ def _table(made: QuantizePlan, *, dry_run: bool) -> Any:
         "mix": ", ".join(f"{share.tensors} x {name}" for name, share in made.mix.items()),
     }
     if made.needs_imatrix:
-        rows["needs --imatrix"] = f"{len(made.needs_imatrix)} tensors"
+        rows["needs --imatrix"] = counted(len(made.needs_imatrix), "tensor")
     if made.requantized:
-        rows["quantised again"] = f"{len(made.requantized)} tensors (--allow-requantize)"
+        rows["quantised again"] = f"{counted(len(made.requantized), 'tensor')} (--allow-requantize)"
     return pairs(f"{made.type_name} (dry run: nothing was written)" if dry_run else made.type_name,
                  rows)  # fmt: skip
 

@@ -12,18 +12,26 @@ from worker.cli.foreign import add_foreign_flags, warn_of_foreign_options
 from worker.cli.options import add_options, environment_help, settings_from
 from worker.lifecycle.leave import leave_when_told, told_to_stop
 
-DESCRIPTION = "Serve a model over HTTP to OpenAI clients, alone or for a pool manager."
+DESCRIPTION = "Serve a model over HTTP. `worker my.gguf` does the same."
 EXAMPLE = (
-    "Example: worker serve -m tinyllama.Q4_K_M.gguf --port 8080. Command lines for "
-    "llama-server work too: worker serve -hf Qwen/Qwen3-4B-GGUF --temp 0.7 -c 16384. "
+    "Examples: worker serve my.gguf --port 8080; "
+    "worker serve -hf Qwen/Qwen3-4B-GGUF --temp 0.7 -c 16384. "
     f"{environment_help()}"
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "%(prog)s [--model FILE] [--port N] [options]"
+    parser.usage = "%(prog)s [MODEL] [--port N] [options]"
+    parser.add_argument(
+        "named", nargs="?", metavar="MODEL", help="the same as --model MODEL"
+    )  # fmt: skip
     parser.add_argument("--version", action="version", version=f"worker {__version__}")
     add_options(parser)
+    parser.add_argument_group(
+        "Compatibility",
+        "Every llama-server flag is accepted. One that is not listed above is ignored with a "
+        "logged reason, or rejected with the option that replaces it.",
+    )
     add_foreign_flags(parser)
 
 
@@ -34,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = settings_from(arguments)
     if settings.api_key_file is not None:  # from now on it means that the file has changed
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    log.configure(settings.log_format, verbose=settings.verbose)  # type: ignore[arg-type]
+    log.configure(settings.log_format, settings.log_level)  # type: ignore[arg-type]
     if settings.log_file is not None:
         log.copy_to(settings.log_file)
     warn_of_foreign_options(arguments)

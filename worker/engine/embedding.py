@@ -47,10 +47,17 @@ def vectors_wanted(
     )
 
 
-def cut(tokens: Sequence[int], most: int | None, ends: Sequence[int]) -> Sequence[int]:
-    """At most so many of them; `ends`, which the tokenizer puts behind a text, stay."""
+def shorten(
+    tokens: Sequence[int], most: int | None, ends: Sequence[int], *, begins: int | None = None
+) -> Sequence[int]:
+    """At most so many of them; `ends`, which the tokenizer puts behind a text, stay.
+
+    begins  the beginning goes, but for so many; None: the end goes
+    """
     if most is None or len(tokens) <= most:
         return tokens
+    if begins is not None:
+        return [*tokens[: min(begins, most)], *tokens[len(tokens) - max(0, most - begins) :]]
     kept = list(ends[-most:]) if ends and list(tokens[-len(ends) :]) == list(ends) else []
     return [*tokens[: most - len(kept)], *kept]
 

@@ -128,21 +128,38 @@ class Engine:
             self._forget(sequence, "aborted")
             self.snapshot = self._take_snapshot()
 
-    def taken_out(self, tokens: np.ndarray, key: bytes, row_bytes: int) -> KeptSequence | None:
-        """The state of an ended sequence, of as many of its tokens as are kept; None: of none."""
-        return self.scheduler.keeper.taken_out(tokens, key, row_bytes)
+    def taken_out(
+        self, tokens: np.ndarray, key: bytes, shortened: Callable[[np.ndarray, int], np.ndarray]
+    ) -> KeptSequence | None:
+        """The state of an ended sequence, of as many of its tokens as are kept; None: of none.
 
-    def put_in(self, kept: KeptSequence) -> None:
-        """Keep a state, for prompts that begin as it does. Raises RequestError where none is."""
+        shortened: the first of packed rows
+        """
+        return self.scheduler.keeper.taken_out(tokens, key, shortened)
+
+    def put_in(self, kept: KeptSequence) -> int:
+        """Keep a state, for prompts that begin as it does; of how many tokens there was room.
+
+        Raises RequestError where it was for none.
+        """
         if self._store is None:
             raise RequestError("Nothing is kept here.", hint="Start without --cache-ram 0.")
-        self._store.keep(kept.tokens, kept, kept.key)
+        self._store.keep(kept.tokens, kept, kept.key, kept.rests[:-1])
         self.snapshot = self._take_snapshot()
+        count = self._store.find(kept.tokens, kept.key).num_tokens
+        if not count:
+            raise RequestError("It cannot be kept here.", hint="Start with a larger --cache-ram.")
+        return count
 
     def erase(self, tokens: np.ndarray, key: bytes) -> None:
         """Forget an ended sequence of these tokens."""
         self.scheduler.keeper.erase(tokens, key)
         self.snapshot = self._take_snapshot()
+
+    def keep_ended(self, seconds: float) -> None:
+        """Keep what ended, as far as `seconds` are enough; no step follows."""
+        self.scheduler.keeper.begin()
+        self.scheduler.keeper.save_ended(seconds)
 
     def empty(self) -> None:
         """Keep what ended, and begin with empty cells in the backend's layout; nothing may run."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -23,6 +24,9 @@ from worker.engine.plan import Planner, StepPlan, Turns
 from worker.engine.sequence import RESERVE, Sequence
 from worker.engine.slot import Slot
 from worker.engine.stats import Stats
+
+# Sequences of the queue whose beginnings are compared with that of one which begins to run.
+_LOOKED_AT = 8
 
 
 class Scheduler:
@@ -240,7 +244,8 @@ class Scheduler:
             if self.running and self.layout.is_shared and needed > cells.pool.num_cells:
                 return
             self.waiting.popleft()
-            sequence.slot = prefixes.slot_for(sequence, match)
+            coming = itertools.islice(self.waiting, _LOOKED_AT)
+            sequence.slot = prefixes.slot_for(sequence, match, self.running, coming)
             prefixes.follow(sequence)  # at once: the next admission may evict what it shares
             if not sequence.was_put_back:
                 sequence.admitted_at = now

@@ -29,6 +29,9 @@ _READY_S = 0.05
 # 0.2 ms of CPU time from the step beside it, which for a small model is 5 % of the step. A token
 # that comes sooner goes with those that follow it in this time.
 _PAUSE_S = 0.01
+# Seconds in which what ended last is copied when the thread ends. Who waits for its end has 0.9 s,
+# of which some are for the disk.
+_LEAVE_S = 0.3
 
 T = TypeVar("T")
 
@@ -289,6 +292,7 @@ class EngineThread:
             self._begin()
             while self._read_inbox():
                 self._send(self.engine.step())
+            self.engine.keep_ended(_LEAVE_S)
         except BaseException as error:  # noqa: BLE001  (the thread's last words must be heard)
             log.get("engine").exception("the engine failed")
             failure = (

@@ -38,17 +38,18 @@ class Constraint(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     starts_after_tokens  token ids with the same meaning, control tokens for example
     required      whether the text must come to the constraint; else it may also end in free text
     loosened      parts of the client's schema that it does not hold
-    repeats       whether free text may follow what the constraint describes, and then the
+    repeats       whether free text follows as soon as the constraint may end, and then the
                   constraint again; else only the end may follow
 
     An answer of a model that thinks, then writes JSON:
 
         schema_constraint(schema, "response_format", starts_after=("</think>",))
 
-    Tool calls that the model may make, as often as it wants, between any texts. What is constrained
-    ends with the call, so `start` ends with the closing tag:
+    Tool calls that the model may make, as often as it wants, between any texts. Any text may end
+    `start`, so that one token may hold the end of a call and what follows:
 
-        lark = 'start: ws %json ' + held_text(schema) + ' ws "</tool_call>"\\nws: /[ \\\\n]{0,4}/'
+        lark = 'start: ws %json ' + held_text(schema) + ' ws "</tool_call>" any\\n'
+        lark += 'ws: /[ \\\\n]{0,4}/\\nany: /(.|\\\\n)*/'
         Constraint(kind="lark", text=lark, param="tools",
                    starts_after=("<tool_call>",), required=False, repeats=True)
 

@@ -75,7 +75,8 @@ class SchemaDocument:
         """The part that a reference means. Refuses what leads elsewhere."""
         if isinstance(reference, str) and reference in self._named:
             return self._named[reference]
-        where, fragment = urldefrag(self._joined(reference) or "?")
+        whole = self._joined(reference)
+        where, fragment = urldefrag("?" if whole is None else whole)
         is_root = where == urldefrag(self._base)[0]
         if not (is_root or where in self._named) or not re.match("/|$", fragment):
             self._refuse("refers to another document or to no place in this one")

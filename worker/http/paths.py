@@ -27,9 +27,15 @@ WRITING = frozenset({
     "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/infill",
     "/completion", "/completions", "/api/chat", "/api/generate",
 })  # fmt: skip
-GENERATING = WRITING | {
-    "/v1/embeddings", "/embedding", "/embeddings", "/pooling", "/api/embed", "/api/embeddings",
-    "/v1/rerank", "/v2/rerank", "/rerank", "/v1/reranking", "/reranking", "/v1/score", "/score",
+# Text-embeddings-inference's own; it has /rerank too.
+TEI = frozenset({"/embed", "/embed_all", "/similarity", "/predict"})
+# Where Cohere's, Voyage's and Jina's clients may ask.
+VECTORS = frozenset({
+    "/v1/embeddings", "/v1/embed", "/v2/embed", "/v1/rerank", "/v2/rerank", "/rerank",
+    "/v1/reranking", "/reranking",
+})  # fmt: skip
+GENERATING = WRITING | TEI | VECTORS | {
+    "/embedding", "/embeddings", "/pooling", "/api/embed", "/api/embeddings", "/v1/score", "/score",
 }  # fmt: skip
 # llama-server has these without /v1 too, for clients whose base address lacks it.
 _SHORT = ("/chat/completions", "/models", "/responses")

@@ -60,11 +60,15 @@ class ErrorReply(msgspec.Struct, frozen=True):
     """{"error": {...}}, and the ids of the answer's headers, which a stream's reader may not see.
 
     As Anthropic's shape has them; what stands inside of `error` is OpenAI's.
+
+    detail, message  the sentence again, where Voyage's, Jina's and Cohere's clients look for it
     """
 
     error: ErrorBody
     request_id: str | msgspec.UnsetType = msgspec.UNSET
     correlation_id: str | msgspec.UnsetType = msgspec.UNSET
+    detail: str | msgspec.UnsetType = msgspec.UNSET
+    message: str | msgspec.UnsetType = msgspec.UNSET
 
 
 def reply_of_ours(error: Exception) -> tuple[int, ErrorReply, dict[str, str]]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from huggingface_hub import constants
 
 from worker.errors import UsageError
-from worker.files import written_whole
+from worker.files import take_name, written_whole
 from worker.gguf.split_name import is_gguf
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -71,22 +71,22 @@ class RepoCache:
     def publish(self, blob: Path, commit: str, file: str) -> Path:
         """Give checked bytes the name that the commit has for them; returns the path to use."""
         pointer = self.pointer(commit, file)
-        pointer.parent.mkdir(parents=True, exist_ok=True)
         if pointer.is_symlink() or pointer.exists():
             return pointer
+        pointer.parent.mkdir(parents=True, exist_ok=True)
         try:
             if constants.HF_HUB_DISABLE_SYMLINKS:
                 raise OSError("links are not wanted")
             pointer.symlink_to(os.path.relpath(blob, pointer.parent))
         except OSError:  # on a disk without links the file itself gets the name
-            blob.replace(pointer)
+            take_name(blob, pointer, durable=False)
         return pointer
 
     def set_revision(self, revision: str, commit: str) -> None:
-        """Write down which commit a branch or tag stands for now."""
-        if revision == commit:
-            return
+        """Write down which commit a branch or tag stands for now, if that is not written yet."""
         ref = self.folder / "refs" / revision
+        if revision == commit or (ref.is_file() and ref.read_text().strip() == commit):
+            return
         ref.parent.mkdir(parents=True, exist_ok=True)
         with written_whole(ref) as partial:
             partial.write_text(commit)

@@ -8,13 +8,12 @@ a file gets its name when its checksum is right.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO, Self, TypeVar
+from typing import Any, BinaryIO, Self, TypeVar, cast
 
 import msgspec
 from huggingface_hub import constants, get_session, hf_hub_url
@@ -30,6 +29,7 @@ from huggingface_hub.utils import (
 
 from worker import __version__
 from worker.errors import DownloadError
+from worker.files import lock, take_name
 from worker.gguf.reader import MAGIC
 from worker.hub.catalog import is_inside
 from worker.hub.checksum import digest_for
@@ -154,15 +154,12 @@ def download(file: HubFile, blob: Path, arrived: Count, checked: Count) -> None:
     partial.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     with os.fdopen(descriptor, "r+b") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not lock(stream):
             raise DownloadError(
                 f"Another process is bringing {file.path} already.", hint="Wait for it."
-            ) from None
+            )
         _receive(file, stream, arrived)
         stream.flush()
-        os.fsync(stream.fileno())
         if not is_right(file, partial, checked):
             partial.unlink(missing_ok=True)
             check_begin(file.path, _head(stream))
@@ -172,7 +169,7 @@ def download(file: HubFile, blob: Path, arrived: Count, checked: Count) -> None:
                 "Hub changes what passes through.",
                 code="WRONG_CHECKSUM",
             )
-        partial.replace(blob)
+        take_name(partial, blob, durable=True)
 
 
 def so_far(blob: Path) -> int:
@@ -219,7 +216,7 @@ def _receive(file: HubFile, stream: BinaryIO, count: Count) -> None:
         try:
             http_get(
                 url,
-                stream,
+                cast("BinaryIO", _Arriving(stream, file.path)),
                 resume_size=have,
                 headers=_headers(),
                 expected_size=file.size,
@@ -234,6 +231,27 @@ def _receive(file: HubFile, stream: BinaryIO, count: Count) -> None:
             if tries > len(_WAITS_S) or not is_passing(error):
                 raise translated(error, file.repo, file.commit, file.path) from error
             time.sleep(_WAITS_S[max(0, tries - 1)])
+
+
+class _Arriving:
+    """The file that the client writes to. Where a server sends the whole file again, what is here
+    goes once that begins like a model: not for a web page that asks for a login."""
+
+    def __init__(self, stream: BinaryIO, path: str) -> None:
+        self._stream, self._path = stream, path
+        self._begins_anew = False
+        self.tell, self.seek = stream.tell, stream.seek
+
+    def truncate(self) -> None:
+        """All that is behind the place; done with the next bytes."""
+        self._begins_anew = True
+
+    def write(self, chunk: bytes) -> int:
+        if self._begins_anew:
+            check_begin(self._path, chunk)
+            self._stream.truncate()
+            self._begins_anew = False
+        return self._stream.write(chunk)
 
 
 def _sound(stream: BinaryIO, size: int) -> int:

@@ -16,7 +16,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from worker.errors import DiskSpaceError, DownloadError, WorkerError
+from worker.errors import DiskSpaceError, DownloadError, WorkerError, out_of_memory
 from worker.gguf.reader import MAGIC
 
 NO_HUB = "Check HF_ENDPOINT; where a proxy or a network asks for a login, log in there."
@@ -87,10 +87,7 @@ def translated(
     if isinstance(error, FileMetadataError) or _has_base(error, "TooManyRedirects", "InvalidURL"):
         return DownloadError(f"{constants.ENDPOINT} did not answer as the Hub does.", hint=NO_HUB)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiskSpaceError(
-            f"The disk of {constants.HF_HUB_CACHE} is full.",
-            hint="Free some room and run the same command again; it goes on where it stopped.",
-        )
+        return unwritable(error)
     if _is_transport(error):
         return DownloadError(
             f"{constants.ENDPOINT} cannot be reached: {str(error) or type(error).__name__}.",
@@ -105,6 +102,25 @@ def translated(
             hint="Run the same command again; it goes on where it stopped.",
         )
     return error
+
+
+def unwritable(error: OSError) -> WorkerError | OSError:
+    """Our error for one of the file system's; one of the network's is returned as it is."""
+    if error.errno is None or isinstance(error, ConnectionError | TimeoutError):
+        return error
+    if (exhausted := out_of_memory(error)) is not None:
+        return exhausted
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskSpaceError(
+            f"The disk of {constants.HF_HUB_CACHE} is full.",
+            hint="Free some room and run the same command again; it goes on where it stopped.",
+        )
+    place = f" ({error.filename})" if isinstance(error.filename, str) else ""
+    return DownloadError(
+        f"The Hub's cache {constants.HF_HUB_CACHE} cannot be used: {error.strerror}{place}.",
+        hint="Set HF_HOME to a folder that can be written to, and run the same command again.",
+        code="CACHE_UNUSABLE",
+    )
 
 
 def _refused(error: HfHubHTTPError, repo: str, revision: str, path: str | None) -> DownloadError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from worker.hub import client as hub
 from worker.hub.cache import RepoCache
 from worker.hub.catalog import Catalog, Entry
 from worker.hub.choice import choose, companions, offers, only
+from worker.hub.errors import unwritable
 from worker.hub.name import Named, Reference, Remote
 from worker.machine import Memory
 from worker.model.config import load_config
@@ -129,6 +131,13 @@ def pull(wanted: WantedFile, report: PullProgress) -> Pulled:
     Raises DownloadError, DiskSpaceError, ModelFileError.
     """
     cache = RepoCache(wanted.repo)
+    try:
+        return _pulled(wanted, cache, report)
+    except OSError as error:
+        raise unwritable(error) from error
+
+
+def _pulled(wanted: WantedFile, cache: RepoCache, report: PullProgress) -> Pulled:
     first = hub.look_up(wanted.repo, wanted.revision, wanted.files[0])
     # A branch can move between two questions. So all files are looked up in the first one's commit.
     others = [*wanted.files[1:], *filter(None, [wanted.projector])]
@@ -151,7 +160,11 @@ def pull(wanted: WantedFile, report: PullProgress) -> Pulled:
         file.path: str(cache.publish(cache.blob(file.checksum), file.commit, file.path))
         for file in found
     }
-    cache.set_revision(wanted.revision, first.commit)
+    if missing:
+        cache.set_revision(wanted.revision, first.commit)
+    else:  # one may look in what others keep
+        with contextlib.suppress(OSError):
+            cache.set_revision(wanted.revision, first.commit)
     return Pulled(
         name=wanted.name,
         repo=wanted.repo,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from worker import log, machine
 from worker.cache.store import Store
@@ -12,6 +12,7 @@ from worker.engine.thread import EngineThread
 from worker.errors import RequestError
 from worker.lifecycle.adapter_loader import AdapterLoader
 from worker.lifecycle.adapters import ServedAdapters
+from worker.lifecycle.default_sampling import changed_sampling, default_sampling
 from worker.lifecycle.devices import Devices
 from worker.lifecycle.media import MediaReader
 from worker.lifecycle.slots import NamedSlots
@@ -155,7 +156,22 @@ class Loaded:
         for stretch in memory.stretches(_STRETCH):
             await asyncio.sleep(_BESIDE_S if self.engine.num_streams else _IDLE_S)
             size += await asyncio.to_thread(memory.collapse, stretch)
-        _log.info("large pages", memory_mb=_mb(size))
+        _log.info("large pages", console="", memory_mb=_mb(size))
+
+    def summary(self, url: str, seconds: float, *, page: bool) -> str:
+        """What a person reads once the worker is ready."""
+        devices = " and ".join(dict.fromkeys(self.backend.weights.residency.layers))
+        shape, slots = self.backend.shape, self.plan.num_slots
+        opened = "Open" if page else "Send requests to"
+        sampling = ", ".join(f"{name} {value}" for name, value in self._sampling().items())
+        return (
+            f"Ready after {seconds:.1f} s: {self.model_id} on {devices}, {shape.num_cells:,} "
+            f"tokens of context for {slots} request{'s' if slots > 1 else ''} at once, "
+            f"{machine.human_bytes(self.memory_bytes)}, {sampling}. {opened} {url}"
+        )
+
+    def _sampling(self) -> dict[str, Any]:
+        return changed_sampling(default_sampling(self.config, self.settings))
 
     def figures(self) -> dict[str, object]:
         """What the log says of a worker that is ready."""
@@ -179,6 +195,7 @@ class Loaded:
             "planned_at_first_mb": _mb(self.plan.first_bytes),
             "context": self.backend.shape.num_cells,
             "parallel": self.plan.num_slots,
+            "sampling": self._sampling(),
             "threads": self.backend.context.threads,
             "attention": self.attention,
             "kept_mb": _mb(self.plan.cache_bytes) if self.store is not None else 0,

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import weakref
+from collections import deque
+from importlib import metadata
 from pathlib import Path
 
 import msgspec
@@ -12,13 +15,19 @@ import numpy as np
 from worker import machine
 from worker.cache.media import MediaStore
 from worker.engine.request import Medium
-from worker.errors import RequestError
+from worker.errors import QueueFullError, RequestError
 from worker.lifecycle.kept import fingerprint
 from worker.lifecycle.prepared import Prepared
-from worker.limits import MEDIA_KEPT, MEDIUM_MEMORY, MEDIUM_TIME, SOUND
+from worker.limits import MEDIA_KEPT, MEDIA_LENT, MEDIUM_MEMORY, MEDIUM_TIME, PIXELS, SOUND
 from worker.llama import library
 from worker.llama.media.encoder import MediaEncoder
-from worker.llama.media.frames import EncodedMedium, EncodedPiece, EncoderReady, EncoderSetup
+from worker.llama.media.frames import (
+    EncodedMedium,
+    EncodedPiece,
+    EncoderReady,
+    EncoderSetup,
+    MediumSize,
+)
 from worker.memory.kept import disk_limit
 from worker.settings import Settings
 
@@ -47,13 +56,14 @@ class MediaReader:
             gpu=bool(prepared.devices.chosen) and settings.mmproj_offload,
             seconds=MEDIUM_TIME.most,
             megabytes=MEDIUM_MEMORY.most,
-            rows=prepared.plan.num_cells,
             longest=SOUND.most,
+            pixels=PIXELS.most,
             reads=tuple(files),
         )
         self.settings = settings
         self.max_rows = 0
-        identity = repr((fingerprint(map(Path, files)), library.build().bindings)).encode()
+        decoder = metadata.version("pillow")
+        identity = repr((fingerprint(map(Path, files)), library.build().bindings, decoder)).encode()
         self._key = hashlib.sha256(identity).digest()
         folder = None
         if settings.cache_dir is not None:
@@ -62,6 +72,8 @@ class MediaReader:
         room = disk_limit(settings) // _DISK_SHARE if folder is not None else 0
         self._store = MediaStore(MEDIA_KEPT.most << 20, folder, room)
         self._lock, self._reading = threading.Lock(), threading.Lock()
+        self._lent, self._most_lent = 0, MEDIA_LENT.most * prepared.plan.num_cells
+        self._returned: deque[int] = deque()
         self.num_encoded = 0
         self._encoder = MediaEncoder(setup)
 
@@ -83,19 +95,46 @@ class MediaReader:
         """Whether the medium is encoded already."""
         return self._kept(digest) is not None
 
-    def read(self, digest: bytes, data: bytes) -> tuple[Medium | tuple[int, ...], ...]:
-        """A file's bytes as the model reads them, tokens and vectors; blocks. Raises
+    def count(self, digest: bytes, data: bytes, kind: str) -> int:
+        """Tokens and vectors that it takes, known before it is encoded; blocks. Raises
         RequestError."""
+        if (found := self._kept(digest)) is not None:
+            return sum(map(self._num_rows, _decoder.decode(found).pieces))
+        size = self._encoder.count(data, kind)
+        self._check(size)
+        return size.rows
+
+    def read(self, digest: bytes, data: bytes, kind: str) -> tuple[Medium | tuple[int, ...], ...]:
+        """A file's bytes as the model reads them, tokens and vectors; blocks. Raises
+        RequestError, and QueueFullError where requests hold too many vectors already."""
         with self._reading:
             found = self._kept(digest)
             if found is None:
-                made = self._encoder.encode(data)
+                made = self._encoder.encode(data, kind)
                 self.num_encoded += 1
-                self._check(made)
                 found = msgspec.msgpack.encode(made)
                 with self._lock:
                     self._store.put(digest, found)
-        return tuple(map(self._read, _decoder.decode(found).pieces))
+        pieces = tuple(map(self._read, _decoder.decode(found).pieces))
+        self._lend([piece.vectors for piece in pieces if isinstance(piece, Medium)])
+        return pieces
+
+    def _lend(self, vectors: list[np.ndarray]) -> None:
+        """Count these until nobody holds them. Raises QueueFullError."""
+        with self._lock:
+            while self._returned:
+                self._lent -= self._returned.popleft()
+            if self._lent + sum(map(len, vectors)) > self._most_lent:
+                raise QueueFullError(
+                    "Requests that wait hold too many pictures and sounds.", hint="Try again."
+                )
+            for each in vectors:
+                self._lent += len(each)
+                # It is called wherever the last reference goes, also where the lock is held.
+                weakref.finalize(each, self._returned.append, len(each)).atexit = False
+
+    def _num_rows(self, piece: EncodedPiece) -> int:
+        return len(piece.tokens) or len(piece.vectors) // (4 * self.ready.width)
 
     def _read(self, piece: EncodedPiece) -> Medium | tuple[int, ...]:
         if piece.tokens:
@@ -108,16 +147,14 @@ class MediaReader:
         with self._lock:
             return self._store.get(digest)
 
-    def _check(self, made: EncodedMedium) -> None:
-        width = 4 * self.ready.width
-        for piece in made.pieces:
-            rows = len(piece.vectors) // width
-            if not piece.is_causal and rows > self.max_rows:
-                raise RequestError(
-                    f"It takes {rows} vectors that look at each other, and a step of this worker "
-                    f"has room for {self.max_rows}.",
-                    hint=f"Start the worker with --batch-size {rows} --ubatch-size {rows}.",
-                )
+    def _check(self, size: MediumSize) -> None:
+        if size.together > self.max_rows:
+            raise RequestError(
+                f"It takes {size.together} vectors that look at each other, and a step of this "
+                f"worker has room for {self.max_rows}.",
+                hint=f"Start the worker with --batch-size {size.together} --ubatch-size "
+                f"{size.together}.",
+            )
 
     def rest(self) -> None:
         """Give back what the projector takes, until the next medium."""

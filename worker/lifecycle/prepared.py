@@ -73,6 +73,7 @@ def prepare(path: Path, settings: Settings, *, sees: bool = True) -> Prepared:
     config = load_config(path, purpose="serve", wishes=wishes_of(settings))
     devices = find_devices(settings)
     check_task(config, settings)
+    check_template_name(config, settings)
     draft = load_draft(config, settings)
     adapters = load_adapters(config, settings)
     control = _load_control(config, settings)
@@ -141,6 +142,22 @@ def check_task(config: ModelConfig, settings: Settings) -> None:
     named = [name for name, is_given in given.items() if is_given]
     if config.only_embeds and named:
         raise UsageError(f"{named[0]} is for text, and this {config.task}.", hint="Leave it out.")
+
+
+def check_template_name(config: ModelConfig, settings: Settings) -> None:
+    """Raise UsageError where `--chat-template` names no template of the file's or of ours."""
+    asked = settings.chat_template
+    if asked is None or "{" in asked or settings.chat_template_file is not None:
+        return
+    from worker.chat.template import TEMPLATES
+
+    named = config.tokenizer.chat_templates if config.tokenizer else {}
+    known = {**TEMPLATES, **named}
+    if asked not in known:
+        raise UsageError(
+            f"--chat-template {asked[:50]} names no template.",
+            hint=f"Known are {', '.join(known)}. A text with {{ is the template itself.",
+        )
 
 
 def wishes_of(settings: Settings) -> Wishes:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from worker.engine.thread import EngineThread
     from worker.lifecycle.prepared import Prepared
     from worker.llama.backend import LlamaBackend
+    from worker.llama.states.state import StateForm
     from worker.settings import Settings
 
 _LONGEST_NAME = 200  # bytes
@@ -38,12 +39,12 @@ def named_slots(
     """Those of a worker. Raises UsageError where the folder of their files cannot be used."""
     folder, form = settings.slot_save_path, backend.state_form
     if folder is None or form is None:
-        return NamedSlots(engine, None, "", 0, can_erase=settings.cache_dir is None)
+        return NamedSlots(engine, None, "", None, can_erase=settings.cache_dir is None)
     return NamedSlots(
         engine,
         private_folder(Path(folder)),
         identity_of(settings, prepared, form.signature),
-        form.row_bytes,
+        form,
         can_erase=settings.cache_dir is None,
     )
 
@@ -56,19 +57,19 @@ class NamedSlots:
     """
 
     def __init__(
-        self, engine: EngineThread, folder: Path | None, identity: str, row_bytes: int, *,
+        self, engine: EngineThread, folder: Path | None, identity: str, form: StateForm | None, *,
         can_erase: bool,
     ) -> None:  # fmt: skip
         """
         folder     of the files; None: nothing is saved
         identity   of model and settings whose states are the same
-        row_bytes  of a token's rows
+        form       of the model's states; there is one where there is a folder
         can_erase  nothing is kept on disk besides
         """
         self._engine = engine
         self._folder = folder
         self._identity = hashlib.blake2b(identity.encode(), digest_size=32).digest()
-        self._row_bytes = row_bytes
+        self._form = form
         self._can_erase = can_erase
         self._known: dict[int, tuple[bytes, np.ndarray]] = {}
 
@@ -84,11 +85,12 @@ class NamedSlots:
 
     async def save(self, number: int, name: str | None) -> SlotMoved:
         """Write its state. Raises RequestError."""
-        path, (key, tokens) = self._path(name), self._sequence(number)
+        path, form = self._place(name)
+        key, tokens = self._sequence(number)
         began = time.monotonic()
         engine = self._engine.engine
         kept = await self._engine.between_steps(
-            lambda: engine.taken_out(tokens, key, self._row_bytes)
+            lambda: engine.taken_out(tokens, key, form.shortened)
         )
         if kept is None:
             raise RequestError(f"Of slot {number} nothing is kept any more.", param="id_slot")
@@ -102,18 +104,20 @@ class NamedSlots:
 
     async def restore(self, number: int, name: str | None) -> SlotMoved:
         """Read a state, for the prompts that begin as it does. Raises RequestError."""
-        path, began = self._path(name), time.monotonic()
+        path, form = self._place(name)
+        began = time.monotonic()
         most = self._engine.engine.backend.max_length
+        room = self._engine.snapshot.kept.memory_limit
         try:
             kept, size = await asyncio.to_thread(
-                read_slot, path, self._identity, self._row_bytes, most
+                read_slot, path, self._identity, form.row_bytes, most, room
             )
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             raise RequestError(f"The file cannot be restored: {why}.", param="filename") from None
-        await self._engine.between_steps(lambda: self._engine.engine.put_in(kept))
-        self._known[number] = kept.key, kept.tokens
-        return SlotMoved(kept.num_tokens, size, (time.monotonic() - began) * 1e3)
+        count = await self._engine.between_steps(lambda: self._engine.engine.put_in(kept))
+        self._known[number] = kept.key, kept.tokens[:count]
+        return SlotMoved(count, size, (time.monotonic() - began) * 1e3)
 
     async def erase(self, number: int) -> int:
         """Forget what the slot holds; its tokens. Raises RequestError."""
@@ -130,12 +134,13 @@ class NamedSlots:
             raise RequestError(f"No request has named slot {number}.", param="id_slot")
         return found
 
-    def _path(self, name: str | None) -> Path:
-        """Raises RequestError for what is no name of a file in the folder."""
-        if self._folder is None:
+    def _place(self, name: str | None) -> tuple[Path, StateForm]:
+        """A file, and the form of states. Raises RequestError for what is no name of a file in the
+        folder."""
+        if self._folder is None or self._form is None:
             raise NotSupportedError("States are saved where --slot-save-path names a folder.")
         size = len((name or "").encode("utf-8", "replace"))
         bad = not name or size > _LONGEST_NAME or name.startswith(".") or not name.isprintable()
         if name is None or bad or set(name) & set('/\\:*?"<>|'):
             raise RequestError("filename must be a plain name, without a folder.", param="filename")
-        return self._folder / name
+        return self._folder / name, self._form

@@ -42,6 +42,6 @@ class Lifecycle:
         """Enter `target`; False (and nothing changes) where that move does not exist."""
         if target not in _MOVES[self.state]:
             return False
-        log.get("lifecycle").info("state", old=self.state.value, new=target.value)
+        log.get("lifecycle").info("state", console="", old=self.state.value, new=target.value)
         self.state = target
         return True

@@ -77,6 +77,7 @@ class Worker:
         self.settings = settings
         self.model_path = model_path
         self.id = settings.worker_id or str(uuid.uuid4())
+        self.url = ""  # of the first address, once it is bound
         self.lifecycle = Lifecycle()
         self.progress = 0.0
         self.error: WorkerError | None = None
@@ -231,7 +232,10 @@ class Worker:
         self._moving = asyncio.create_task(self._loaded.use_large_pages())
         seconds = round(time.monotonic() - self.started_at, 2)
         parts = {name: round(value, 3) for name, value in self.parts.items()}
-        log.get("worker").info("ready", seconds=seconds, parts=parts, **self._loaded.figures())
+        summary = self._loaded.summary(self.url, seconds, page=self.settings.page)
+        log.get("worker").info(
+            "ready", console=summary, seconds=seconds, parts=parts, **self._loaded.figures()
+        )
 
     def _load(self) -> _Made:
         """Everything that blocks; runs in a thread of its own."""
@@ -374,7 +378,14 @@ class Worker:
         Further calls change nothing, except that `now` gives running requests no more time.
         """
         if not self.stop_requested.is_set():
-            log.get("worker").info("stopping", why=why)
+            waits = self._loaded.engine.num_streams if self._loaded else 0
+            sentence = f"Stopping ({why})"
+            if waits and not now:
+                sentence += (
+                    f": waiting up to {self.settings.drain_timeout:g} s for {waits} "
+                    f"request{'s' if waits > 1 else ''}"
+                )
+            log.get("worker").info("stopping", console=f"{sentence}.", why=why, requests=waits)
             self.stop_requested.set()
         if now:
             self._cut_short.set()

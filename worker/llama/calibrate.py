@@ -26,7 +26,7 @@ from worker import log, machine
 from worker.errors import WorkerError
 from worker.files import cache_folder, written_whole
 from worker.llama import soundness
-from worker.llama.library import build
+from worker.llama.library import build, mute_log
 
 if TYPE_CHECKING:  # the engine's part of it is imported where attention is measured
     from worker.llama.context import Context
@@ -184,6 +184,7 @@ def _contexts(shape: AttentionShape) -> Generator[list[_Timed]]:
     from worker.llama.weights import LoadOptions, Weights
 
     with contextlib.ExitStack() as stack:
+        stack.enter_context(mute_log())
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gguf-worker-calibrate-"))
         path = Path(folder) / "layer.gguf"
         _write(path, shape)

@@ -64,6 +64,8 @@ _HARMLESS = (
     "using full-size SWA cache",
     "failed to find a memory slot",
 )
+# It comes for each such token of a vocabulary.
+_LIKE_CONTROL = "control-looking token"
 
 
 class Device(msgspec.Struct, frozen=True):
@@ -105,6 +107,8 @@ class NativeLog:
     def __init__(self) -> None:
         self._captures: list[list[tuple[str, str]]] = []
         self._unfinished: dict[int, tuple[str, str]] = {}  # thread -> level and begin of its line
+        self._muted: set[int] = set()  # threads whose models are ours
+        self._has_control_tokens = False  # it was said of the model
         self._lock = threading.Lock()
         self._log = log.get("llama.cpp")
         # ctypes keeps no reference to the callback: it must live as long as the library.
@@ -121,11 +125,33 @@ class NativeLog:
                 self._unfinished[thread] = (name, rest)
             for capture in self._captures:
                 capture += [(name, line) for line in lines]
+        if thread in self._muted:
+            return
         for line in lines:
-            if name in ("warning", "error") and not any(text in line for text in _HARMLESS):
+            if _LIKE_CONTROL in line:
+                self._say_control_tokens()
+            elif name in ("warning", "error") and not any(text in line for text in _HARMLESS):
                 self._log.warning(line.strip())
             elif line.strip(". "):  # a load's progress is dots
                 self._log.debug(line.strip())
+
+    def _say_control_tokens(self) -> None:
+        if not self._has_control_tokens:
+            self._has_control_tokens = True
+            self._log.info(
+                "control tokens that the file marks as text are treated as control tokens",
+                console="",
+            )
+
+    @contextlib.contextmanager
+    def mute(self) -> Generator[None]:
+        """Log nothing of what this thread does: it has a model of our own."""
+        thread = threading.get_native_id()
+        self._muted.add(thread)
+        try:
+            yield
+        finally:
+            self._muted.discard(thread)
 
     @contextlib.contextmanager
     def capture(self) -> Generator[list[tuple[str, str]]]:
@@ -164,6 +190,7 @@ def pointer_to(array: np.ndarray) -> Any:
 
 _log = NativeLog()
 capture_log = _log.capture
+mute_log = _log.mute
 
 
 def reason(lines: list[tuple[str, str]]) -> str:

@@ -14,13 +14,11 @@ from worker.memory.buffers import (
 )
 from worker.memory.kept import state_bytes
 from worker.model.config import ModelConfig
-from worker.model.vectors import pooling_of
+from worker.model.vectors import LONGEST_IN_PARTS, pooling_of
 from worker.settings import Settings
 
-# Tokens of a text at most, where nobody says more with --ctx-size: of a text that is read whole,
-# and of one that is read in parts. llama.cpp keeps room for the logits of each of its tokens.
+# Tokens of a text that is read whole, at most, where nobody says more with --ctx-size.
 LONGEST_WHOLE = 2048
-LONGEST_IN_PARTS = 8192
 # Texts in a step.
 _INPUTS = 64
 # A decoder computes logits of each row, wanted or not: a step has as many as take this, or 64.

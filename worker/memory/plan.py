@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from worker.errors import DoesNotFitError
+from worker.limits import MEDIA_KEPT, MEDIA_LENT
 from worker.machine import Memory, human_bytes
 from worker.memory.beside import HEAD_LENGTH, adapters_bytes, draft_bytes, heads_bytes, room_bytes
 from worker.memory.buffers import (
@@ -72,7 +73,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     compute_bytes       tensors inside a step
     output_bytes        logits that wait to be sampled
     copy_bytes          buffers through which states leave the KV cache and come back
-    process_bytes       interpreter, libraries, vocabulary
+    process_bytes       interpreter, libraries, vocabulary; media of requests
     draft_bytes         all that a model takes that guesses tokens; or cells, compute and waiting
                         states of heads that do, whose weights are among the model's
     adapter_bytes       adapters, and room for more
@@ -185,6 +186,13 @@ def estimate(
     )
 
 
+def media_bytes(config: ModelConfig, settings: Settings, num_cells: int) -> int:
+    """Pictures and sounds on the host: vectors that are kept and that requests hold, the largest
+    body, and its text."""
+    held = MEDIA_LENT.most * num_cells * 4 * config.embedding
+    return held + (MEDIA_KEPT.most + 2 * settings.max_media_body) * MIB
+
+
 def whole_cells(num_cells: int) -> int:
     """So many cells, or as many more as llama.cpp makes of them."""
     return -(-num_cells // CELL_STEP) * CELL_STEP
@@ -270,7 +278,7 @@ def _sum(
         parts["draft"] = heads_bytes(config, settings, num_cells)
     if beside.projector is not None:  # in a process that reads the vocabulary too
         parts["projector"] = beside.projector.size_bytes + beside.projector.compute_bytes
-        parts["process"] *= 2
+        parts["process"] = 2 * parts["process"] + media_bytes(config, settings, num_cells)
     taken = adapters_bytes(beside.adapters) + room_bytes(settings)
     if settings.control_vector:
         taken += 4 * config.layers * config.embedding

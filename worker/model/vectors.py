@@ -12,6 +12,9 @@ from worker.gguf.fields import Fields
 # By llama.cpp's numbers. A vector for each token; their mean; the first one's; the last one's;
 # what a classifier makes of one.
 POOLINGS = ("none", "mean", "cls", "last", "rank")
+# Tokens of a text that is read in parts, at most: of a model that writes too always, of another one
+# where nobody says more with --ctx-size. llama.cpp keeps room for the logits of each of its tokens.
+LONGEST_IN_PARTS = 8192
 _HEADS = frozenset({"cls.weight", "cls.output.weight"})
 # Trained so that the beginning of a vector is a vector too (arXiv:2205.13147). No file says it.
 _CAN_BE_CUT = re.compile(

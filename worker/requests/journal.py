@@ -106,8 +106,14 @@ class Lines:
         self._num_early = 0  # in the second at hand
         self._untold: Counter[tuple[int | None, str | None]] = Counter()
 
-    def tell(self, ended: EndedRequest, num_sequences: int, *, early: bool) -> None:
-        """It has ended. early: it was refused before its body was read"""
+    def tell(
+        self, ended: EndedRequest, num_sequences: int, *, param: str | None, early: bool
+    ) -> None:
+        """It has ended.
+
+        param  the field that it was refused for
+        early  it was refused before its body was read
+        """
         if early:
             self._num_early += 1
             if self._num_early == 1:
@@ -116,7 +122,7 @@ class Lines:
                 self._untold[ended.status, ended.code] += 1
                 return
         # The request at hand may be another one, such as that which cancelled this one.
-        Context().run(_tell, ended, num_sequences)
+        Context().run(_tell, ended, num_sequences, param)
 
     def close(self) -> None:
         """A second is over, or all of them: tell how many had no line."""
@@ -129,7 +135,7 @@ def _tell_count(status: int | None, code: str | None, count: int) -> None:
     log.get("service").info("requests", outcome="refused", status=status, code=code, count=count)
 
 
-def _tell(ended: EndedRequest, num_sequences: int) -> None:
+def _tell(ended: EndedRequest, num_sequences: int, param: str | None) -> None:
     fields = {
         "route": ended.route,
         "model": ended.model,
@@ -150,9 +156,26 @@ def _tell(ended: EndedRequest, num_sequences: int) -> None:
         }
     if ended.code is not None:
         fields["code"] = ended.code
+    if param is not None:
+        fields["param"] = param
     if ended.correlation_id is not None:
         fields["x_correlation_id"] = ended.correlation_id
-    log.get("service").info("request", **fields)
+    log.get("service").info("request", console=_sentence(ended, num_sequences, param), **fields)
+
+
+def _sentence(ended: EndedRequest, num_sequences: int, param: str | None) -> str:
+    """The same for people."""
+    status = "client left" if ended.status is None else str(ended.status)
+    said = f"{ended.route} {status} in {ended.duration_s:.2f} s"
+    if num_sequences:
+        said += (
+            f": {ended.prompt_tokens:,} prompt tokens ({ended.cached_tokens:,} cached), "
+            f"{ended.generated_tokens:,} generated"
+        )
+        if ended.tokens_per_second is not None:
+            said += f" at {ended.tokens_per_second:.1f}/s"
+    about = " ".join(filter(None, (ended.code, param)))
+    return log.harmless(f"{said} ({about})" if about else said)
 
 
 MAX_RECENT = 20
@@ -173,14 +196,17 @@ class Journal:
     closing     set when the process begins to leave: who watches is told so
     """
 
-    def __init__(self, model: str) -> None:
-        """model: its id, as clients see it"""
+    def __init__(self, model: str, *, lines: bool = True) -> None:
+        """
+        model  its id, as clients see it
+        lines  whether the log has a line for each request
+        """
         self.model = model
         self.recent: deque[EndedRequest] = deque(maxlen=MAX_RECENT)
         self.speeds = Speeds()
         self.num_ended = self.num_errors = 0
         self.outcomes = Outcomes()
-        self.lines = Lines()
+        self.lines = Lines() if lines else None
         self.spans: Spans | None = None
         self.closing = asyncio.Event()
         self._live: dict[RequestRecord, None] = {}  # in the order of their coming
@@ -229,7 +255,8 @@ class Journal:
         self.num_errors += ended.outcome == "error"
         if self.spans is not None and record.is_spanned:
             self.spans.note(record, ended)
-        self.lines.tell(ended, record.num_sequences, early=record.is_early)
+        if self.lines is not None:
+            self.lines.tell(ended, record.num_sequences, param=record.param, early=record.is_early)
 
     def cancel(self, request_id: str) -> int:
         """End all requests of this id, which clients may give twice; how many there were.

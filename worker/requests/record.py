@@ -105,6 +105,11 @@ class RequestRecord:
         error = self._error or (self.work and self.work.error)
         return getattr(error, "code", "internal") if error else None
 
+    @property
+    def param(self) -> str | None:
+        """The field that its client was told is wrong."""
+        return getattr(self._error or (self.work and self.work.error), "param", None)
+
     def prepare(self, end: asyncio.Future[None]) -> None:
         """It is made ready for the engine, until `end` is cancelled or `prepared` is called."""
         self._preparing = end

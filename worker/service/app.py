@@ -60,8 +60,13 @@ def create_app(worker: Worker, journal: Journal) -> Any:
     """
     prepares = Preparing()
     worker.is_quiet = lambda: prepares.is_idle
-    largest = worker.settings.max_body << 20
-    bodies = Bodies(worker.settings.receive_timeout, largest)
+    settings = worker.settings
+    bodies = Bodies(
+        settings.receive_timeout,
+        settings.max_body << 20,
+        settings.max_media_body << 20,
+        lambda: worker.loaded.media is not None,
+    )
 
     # Those that a request to generate needs follow each other, also where one does not use the one
     # before. Two at once are two tasks in a group: 45 us, and 12 ms of imports at the first time.
@@ -89,7 +94,7 @@ def create_app(worker: Worker, journal: Journal) -> Any:
             "description": Provide(_description, use_cache=True, sync_to_thread=True),
         },
         exception_handlers={Exception: on_error},
-        request_max_body_size=largest,
+        request_max_body_size=bodies.largest,
         state=State({"preparing": prepares, "bodies": bodies}),
         openapi_config=None,
         logging_config=None,

@@ -71,8 +71,12 @@ async def serve(
     _raise_file_limit()
     sockets = listen(settings.host, settings.port)
     host, port = sockets[0].getsockname()[:2]
-    log.get("service").info("listening", url=url_of(host, port), pid=os.getpid(), id=worker.id)
-    journal = Journal(worker.model_id)
+    worker.url = url_of(host, port)
+    log.get("service").info(
+        "listening", console=f"Loading {worker.model_id}.", url=worker.url, pid=os.getpid(),
+        id=worker.id,
+    )  # fmt: skip
+    journal = Journal(worker.model_id, lines=settings.access_log)
     gate = Gate(worker, journal)
     if settings.api_key_file is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, gate.auth.read_again)
@@ -81,7 +85,8 @@ async def serve(
     serving = asyncio.create_task(server.serve(sockets=sockets))
     await asyncio.sleep(0)  # it listens before anything else is imported
     routes = asyncio.create_task(_open(gate, worker, journal))
-    loading = asyncio.create_task(_become_ready(worker, journal, routes, host, port))
+    beside = asyncio.create_task(_look_at_templates(worker, routes))
+    loading = asyncio.create_task(_become_ready(worker, journal, beside, host, port))
     ends = [
         asyncio.create_task(worker.stop_requested.wait()),
         asyncio.create_task(worker.failed.wait()),
@@ -107,8 +112,9 @@ async def serve(
         # An answer that is still under way may use the model, and what was given up as well.
         closing = asyncio.to_thread(worker.close, free=serving.done() and idle)
         await asyncio.gather(closing, _send_spans(journal, left))
-        journal.lines.close()
-        for task in (*ends, serving, loading, routes):
+        if journal.lines is not None:
+            journal.lines.close()
+        for task in (*ends, serving, loading, beside, routes):
             task.cancel()
     if worker.error is not None:
         raise worker.error
@@ -171,13 +177,28 @@ def _close(app: Any) -> bool:
     return close(app)
 
 
+async def _look_at_templates(worker: Worker, routes: asyncio.Task[Any]) -> None:
+    """Once there are routes, say what no chat can be rendered by, while weights are loaded."""
+
+    def look() -> None:
+        from worker.api.common.chat.templates import log_template_failures
+
+        worker.at_weights.wait()
+        if worker.prepared is not None and not worker.prepared.config.only_embeds:
+            with worker.timed("templates"):
+                log_template_failures(worker.prepared.config.tokenizer, worker.settings)
+
+    await routes
+    await in_thread("templates", look)
+
+
 async def _become_ready(
-    worker: Worker, journal: Journal, routes: asyncio.Task[Any], host: str, port: int
+    worker: Worker, journal: Journal, beside: asyncio.Task[None], host: str, port: int
 ) -> None:
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_SHORT_INTERVAL_S)
     try:
-        await worker.load(beside=routes)
+        await worker.load(beside=beside)
     finally:
         gc.freeze()  # to look through all that was imported would stop streams for 40 ms and more
         sys.setswitchinterval(interval)
@@ -217,7 +238,7 @@ def _on_signals(worker: Worker) -> None:
     seen: list[str] = []
 
     def on_signal(name: str) -> None:
-        log.get("service").info("signal", name=name)
+        log.get("service").info("signal", console="", name=name)
         if seen:
             os._exit(worker.error.exit_code if worker.error else 0)
         seen.append(name)

@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Generator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from worker.api.common.body import Bodies
 from worker.api.common.preparing import Preparing
 from worker.api.embeddings.schemas import EmbeddingsRequest
 from worker.api.openai.schemas import ChatRequest
@@ -31,6 +33,8 @@ class Client:
         """length: the header Content-Length"""
         self.headers = {} if length is None else {"content-length": length}
         self._left = asyncio.Event()
+        self.state, self.scope = SimpleNamespace(), {"path": "/"}
+        self.app = SimpleNamespace(state={"bodies": Bodies(1, 1, 1, bool)})
 
     async def receive(self) -> dict[str, str]:
         await self._left.wait()
@@ -44,6 +48,7 @@ class Places:
     """The queue's places, for one request or none."""
 
     engine: Any
+    media = None
     adapters = ServedAdapters(("m",), ())
 
     def __init__(self, count: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.models.embedders import CONTEXT, TEMPLATE, YES_NO, Embedder, write_qwen3
+from tests.support.models.embedders import TEMPLATE, YES_NO, Embedder, write_qwen3
 from tests.support.programs.processes import Server, serving
 from worker.http.paths import MESSAGES, OLLAMA, WRITING
 
@@ -101,20 +101,6 @@ def test_shapes_of_the_answer(crossed: tuple[Server, Embedder]) -> None:
     assert [each["score"] for each in pairs] == pytest.approx(scores, abs=1e-4)
     several = server.post({"queries": [QUESTION] * 2, "documents": TEXTS[:2]}, "/score").json()
     assert [each["score"] for each in several["data"]] == pytest.approx(scores[:2], abs=2e-3)
-
-
-def test_long_documents(crossed: tuple[Server, Embedder]) -> None:
-    """Refused with both numbers, or cut so that the pair fits."""
-    server, _ = crossed
-    long = "the rain in spain stays " * 20
-    body = {"query": QUESTION, "documents": ["a", long]}
-    answer = server.post(body, "/v1/rerank").json()["error"]
-    assert (answer["code"], answer["n_ctx"]) == ("context_length_exceeded", CONTEXT)
-    for most in (-1, 40):
-        usage = server.post({**body, "max_tokens_per_doc": most}, "/v1/rerank").json()["usage"]
-        assert usage["prompt_tokens"] <= (CONTEXT if most < 0 else most) * 2
-    refused = {**body, "query": long, "max_tokens_per_doc": -1}
-    assert server.post(refused, "/v1/rerank").json()["error"]["param"] == "query"
 
 
 @pytest.mark.parametrize(

@@ -204,13 +204,13 @@ def test_hostile(bert: tuple[Server, Embedder], given: Any) -> None:
 
 
 def test_forms_of_llama_server(bert: tuple[Server, Embedder]) -> None:
-    """Texts among ids are one text; objects hold a text."""
+    """Texts among the ids of a list in the list are one text; objects hold a text."""
     words = bert[0].post({"prompt": "the rain"}, "/tokenize").json()["tokens"]
     parts = {"content": [{"type": "text", "text": "the "}, {"type": "text", "text": "rain"}]}
     whole = vectors(bert[0], ["the rain", {"prompt_string": "the rain"}, parts])
     for other in whole[1:]:
         np.testing.assert_allclose(other, whole[0], atol=1e-4)
-    mixed = vectors(bert[0], [*words[:-1], "rain", words[-1]])[0]
+    mixed = vectors(bert[0], [[*words[:-1], "rain", words[-1]]])[0]
     inner = bert[0].post({"content": "rain"}, "/tokenize").json()["tokens"]
     ids = vectors(bert[0], [*words[:-1], *inner, words[-1]])[0]
     np.testing.assert_allclose(mixed, ids, atol=1e-4)

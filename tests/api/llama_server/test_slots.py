@@ -10,6 +10,7 @@ import pytest
 
 from tests.support import http
 from tests.support.cases import for_each
+from tests.support.models.architectures import WRITERS
 from tests.support.programs.processes import Server, serving
 
 STORY: dict[str, Any] = {
@@ -68,6 +69,38 @@ def test_saved_erased_and_restored(saving: Server, folder: Path, tiny: Path) -> 
         assert (told["timings"]["cache_n"], told["content"]) == (usual, first["content"])
 
 
+# Prompts that a slot's file is good for: as it is, with more behind it, and with another end.
+OTHERS = {"same": "", "longer": " And then?", "asked again": " But who was it that came by?"}
+
+
+@pytest.mark.parametrize("kind", ["gemma3", "granitehybrid", "lfm2-window", "rwkv7"])
+def test_checkpoints_travel(kind: str, tmp_path: Path) -> None:
+    """What a running worker takes from its cache another one takes from the file, but for three
+    tokens that a window's cells may have more."""
+    path = WRITERS[kind](tmp_path / "model.gguf")
+    options = ("--model", path, "--ctx-size", "4096", "-np", "2", "--slot-save-path", tmp_path)
+
+    def told(server: Server) -> dict[str, tuple[int, str]]:
+        found: dict[str, tuple[int, str]] = {}
+        for name, more in OTHERS.items():
+            answer = write(server, prompt=STORY["prompt"] + more, ignore_eos=True)
+            found[name] = answer["timings"]["cache_n"], answer["content"]
+        return found
+
+    with serving(*options) as first:
+        write(first, id_slot=1, ignore_eos=True)
+        saved = act(first, 1, "save", filename="a.bin")
+        usual = told(first)
+        # What others went on with is not in the file.
+        assert act(first, 1, "save", filename="b.bin")["n_saved"] == saved["n_saved"]
+    for name in ("a.bin", "b.bin"):
+        with serving(*options) as other:
+            assert act(other, 0, "restore", filename=name)["n_restored"] == saved["n_saved"]
+            for case, (count, text) in told(other).items():
+                assert count >= usual[case][0] - 3 > 100, case
+                assert text == usual[case][1]
+
+
 BAD_NAMES = ["../a.bin", "/etc/passwd", "a/b", "", ".", "..", "\\x", "a\u0000b", "x" * 300, None]
 
 
@@ -91,6 +124,7 @@ def test_foreign_files(saving: Server, folder: Path) -> None:
         "flipped": good[:-9] + bytes([good[-9] ^ 1]) + good[-8:],
         "other": good[:9] + bytes([good[9] ^ 1]) + good[10:],
         "many": good[:44] + b"\xff\xff\xff\x7f" + good[48:],
+        "older": good[:6] + b"\x00\x01" + good[8:],
     }  # fmt: skip
     for name, data in bad.items():
         (folder / name).write_bytes(data)
@@ -98,7 +132,9 @@ def test_foreign_files(saving: Server, folder: Path) -> None:
     for name in (*bad, "link", "missing"):
         answer = saving.post({"filename": name}, "/slots/0?action=restore")
         assert answer.status_code == 400, name
-        assert "cannot be restored" in answer.json()["error"]["message"]
+        message = answer.json()["error"]["message"]
+        assert "cannot be restored" in message
+        assert ("save it again" in message) == (name == "older")
     assert write(saving)["tokens_predicted"] == 6
 
 

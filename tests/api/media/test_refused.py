@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from zlib import crc32
 
 import pytest
 
@@ -10,6 +11,7 @@ from tests.api.media.asked import (
     CHAT,
     PICTURE,
     Body,
+    answered,
     chat,
     picture,
     question,
@@ -21,11 +23,12 @@ from tests.api.media.asked import (
 )
 from tests.support.cases import for_each
 from tests.support.models.projectors import png
-from tests.support.programs.processes import Server
+from tests.support.programs.processes import Server, until
 
 pytestmark = pytest.mark.mtmd
 
-HUGE = PICTURE[:16] + (10_000).to_bytes(4) * 2 + PICTURE[24:]
+_HEAD = PICTURE[12:16] + (10_000).to_bytes(4) * 2 + PICTURE[24:29]
+HUGE = PICTURE[:12] + _HEAD + crc32(_HEAD).to_bytes(4) + PICTURE[33:]
 ASKED = {"max_tokens": 4, "temperature": 0, "seed": 1}
 # What is shown -> what is said of it
 BAD: dict[str, str] = {
@@ -33,7 +36,10 @@ BAD: dict[str, str] = {
     url_of(PICTURE[:200]): "cannot be decoded",
     url_of(PICTURE[:60] + bytes(80)): "cannot be decoded",
     url_of(HUGE): "10000 × 10000 pixels",
-    url_of(b"RIFF\x24\0\0\0WAVEfmt "): "no known format",
+    url_of(b"RIFF\x24\0\0\0WAVEfmt "): "is WAV, which is not read",
+    url_of(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic"): "is HEIC, which is not read",
+    url_of(b"II*\0"): "is TIFF, which is not read",
+    url_of(b"\n<?xml version='1.0'?><svg/>"): "is SVG, which is not read",
     url_of(b"") + "#": "no base64",
     "https://example.org/cat.png": "holds no bytes",
     "file:///etc/passwd": "holds no bytes",
@@ -98,7 +104,100 @@ def test_in_the_past(seeing: Server, url: str) -> None:
     asked, _, rest = template.removeprefix("<|user|>").partition("<|assistant|>")
     assert asked.split() == ["look:", *note.split()]
     assert rest == "I see.<|user|>and now?<|assistant|>"
-    assert said(seeing, body) == said(seeing, chat(user(words(asked)), *then))
+    answer = answered(seeing, body)
+    expected = said(seeing, chat(user(words(asked)), *then))
+    assert answer["choices"][0]["message"]["content"] == expected
+    (warning,) = answer["warnings"]
+    assert warning.startswith("An image is left out: ")
+    assert ("is not read by this worker" if "://" in url else BAD[url]) in warning
+    until(lambda: any("media are left out of a prompt" in line for line in seeing.lines))
+
+
+LOOK: Body = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+USE: Body = {"type": "tool_use", "id": "c", "name": "look", "input": {}}
+TIFF = url_of(b"II*\0")
+SHOT: Body = {"type": "computer_screenshot", "image_url": TIFF}
+BLOCK: Body = {
+    "type": "image",
+    "source": {"type": "base64", "media_type": "image/tiff", "data": spelled(b"II*\0")},
+}
+# Path and body: what a tool shows, which cannot be read
+SHOWN: dict[str, tuple[str, Body]] = {
+    "chat": (
+        CHAT,
+        chat(
+            user(words("look")),
+            {"role": "assistant", "content": None, "tool_calls": [LOOK]},
+            {"role": "tool", "tool_call_id": "c", "content": [picture(b"II*\0")]},
+        ),
+    ),
+    "responses, computer": (
+        "/v1/responses",
+        {
+            "input": [
+                {"type": "computer_call", "call_id": "c", "action": {"type": "screenshot"}},
+                {"type": "computer_call_output", "call_id": "c", "output": SHOT},
+            ],
+            "max_output_tokens": 4,
+        },
+    ),
+    "responses, function": (
+        "/v1/responses",
+        {
+            "input": [
+                {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"},
+                {
+                    "type": "function_call_output",
+                    "call_id": "c",
+                    "output": [{"type": "input_image", "image_url": TIFF}],
+                },
+            ],
+            "max_output_tokens": 4,
+        },
+    ),
+    "messages": (
+        "/v1/messages",
+        {
+            "messages": [
+                {"role": "user", "content": "look"},
+                {"role": "assistant", "content": [USE]},
+                user({"type": "tool_result", "tool_use_id": "c", "content": [BLOCK]}),
+            ],
+            **ASKED,
+        },
+    ),
+    "ollama": (
+        "/api/chat",
+        {
+            "messages": [
+                {"role": "user", "content": "look"},
+                {"role": "tool", "tool_name": "look", "content": "here", "images": [TIFF]},
+            ],
+            "stream": False,
+            "options": {"num_predict": 4},
+        },
+    ),
+}
+
+
+@for_each("name", SHOWN)
+def test_in_a_tools_result(seeing: Server, name: str) -> None:
+    """What a tool shows and cannot be read is a note, which a warning tells with the reason."""
+    path, body = SHOWN[name]
+    reply = seeing.post(body, path)
+    assert reply.status_code == 200, reply.text
+    assert reply.json()["warnings"] == [
+        "An image is left out: The picture is TIFF, which is not read."
+    ]
+
+
+@for_each("name", SHOWN)
+def test_in_a_text_models_history(name: str, server: Server) -> None:
+    """A model that reads text says that it saw nothing."""
+    path, body = SHOWN[name]
+    reply = server.post(body, path)
+    assert reply.status_code == 200, reply.text
+    assert reply.json()["warnings"] == ["An image is left out: this model reads text only."]
 
 
 def test_a_prompts_text(seeing: Server) -> None:

@@ -193,3 +193,15 @@ def test_the_largest_picture(seeing: Server) -> None:
     """It is read within its memory."""
     side = int(PIXELS.most**0.5)
     assert said(seeing, question(blank_png(side, side)))
+
+
+def test_what_cannot_fit(seeing: Server) -> None:
+    """Many pictures, or a few and a long text, are refused before a vector is made of them."""
+    before = encoded(seeing)
+    many = [picture(png(28, 28, seed)) for seed in range(1000, 1064)]
+    text = words("so? " * 1500)
+    for parts in ((*many, text), (text, many[0])):
+        reply = seeing.post(chat(user(*parts)), CHAT)
+        assert reply.status_code == 400, reply.text
+        assert reply.json()["error"]["code"] == "context_length_exceeded"
+    assert encoded(seeing) == before

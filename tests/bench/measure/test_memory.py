@@ -14,13 +14,14 @@ from benchmarks.shapes import SHAPES
 from tests.bench.run.jobs import job_of, section_of
 from tests.support.programs.processes import Server
 from worker.bench.measure.machine import process_memory, read_per_token
-from worker.bench.measure.server import arguments_of, clean_environment
+from worker.bench.measure.server import arguments_of
 from worker.bench.sizes import Sizes
 from worker.bench.stages import SERVE, SPEED
 from worker.demo import MODEL_PATH
 from worker.gguf.splits import open_header
 from worker.lifecycle.devices import Devices
 from worker.lifecycle.prepared import memory_with
+from worker.lifecycle.server_process import clean_environment
 from worker.llama.packing import packed_encodings
 from worker.memory.buffers import weights_bytes
 from worker.memory.plan import plan_memory

@@ -7,6 +7,7 @@ import pytest
 from tests.chat.dialects.telling import calls, format_of, read, told
 from tests.support.cases import for_each
 from tests.support.models import templates
+from worker.chat.dialects.dialect import Headed
 from worker.chat.reader import ChatEvent, Content, Thought
 from worker.chat.thinking import Thinking
 
@@ -49,6 +50,18 @@ HARMONY: list[tuple[str, list[ChatEvent]]] = [
     ("Sun.<|message|> And rain.<|end|>", [Content("Sun. And rain.")]),
     ("<|end|><|channel|>final<|message|>Sun.", [Content("Sun.")]),
     ("Sun.<|end|><|start|>assistant<|channel|>final<|message|>Rain.", [Content("Sun.Rain.")]),
+    ("Sun.<|constrain|>json<|message|>Rain.", [Content("Sun.Rain.")]),
+    ("<|channel|>final<|message|>Sun.<|end|><|constrain|> Rain.", [Content("Sun.Rain.")]),
+    # A channel's name without its mark.
+    ("<|channel|>final<|message|>Sun.<|end|>commentary<|message|>Rain.", [Content("Sun.Rain.")]),
+    ("<|channel|>final<|message|>Sun.commentary<|message|>Rain.", [Content("Sun.Rain.")]),
+    ("Sun.<|message|>commentary<|message|>Rain.", [Content("Sun.Rain.")]),
+    ("Sun.<|constrain|>commentary<|message|>Rain.", [Content("Sun.Rain.")]),
+    (
+        "<|channel|>final<|message|>Sun.analysis<|message|>Rain?",
+        [Content("Sun."), Thought("Rain?")],
+    ),
+    ("Sun: commentary, final.", [Content("Sun: commentary, final.")]),
 ]
 
 
@@ -158,3 +171,37 @@ def test_calls_in_a_thought(name: str, call: str) -> None:
     closed = f"{tags.open}I may {call} or not.{tags.close}{call}"
     assert told(made, closed) == [Thought(f"I may {call} or not."), *calls(("sky", ROME))]
     assert told(made, f"{tags.open}I do: {call}") == [Thought("I do:"), *calls(("sky", ROME))]
+
+
+@for_each("name", templates.names())
+def test_no_half_tag_is_shown(name: str) -> None:
+    """Where an answer stops inside what opens a call, or around a thought, only its text counts."""
+    made = format_of(name)
+    if isinstance(made.dialect, Headed):
+        return
+    for opened in made.dialect.marks.opens:
+        if opened[0].isalnum() or len(opened) == 1:
+            continue
+        for size in range(1 if opened[0] == "<" else 2, len(opened)):
+            for pieces in ([f"Sun.{opened[:size]}"], ["Sun.", *opened[:size]]):
+                assert read(made, pieces) == [Content("Sun.")], opened[:size]
+        assert read(made, ["Sun.", opened[0], " 3"]) == [Content(f"Sun.{opened[0]} 3")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("Qwen-Qwen3-0.6B", "Vitamin <A>"),
+        ("MiniMax-M3", "See [1]"),
+        ("Mistral-Small-3.2-24B-Instruct-2506", "x = ["),
+        ("CohereForAI-c4ai-command-r-plus-tool_use", "Vitamin A"),
+    ],
+)
+def test_what_just_begins_as_a_tag_stays(name: str, text: str) -> None:
+    """A word, and a bracket alone, end a text as they like."""
+    assert told(format_of(name), text) == [Content(text)]
+
+
+def test_a_thought_that_stops_inside_its_end() -> None:
+    """The half tag is no thought."""
+    assert told(format_of("Qwen-Qwen3-0.6B"), "<think>Rain?</thi") == [Thought("Rain?")]

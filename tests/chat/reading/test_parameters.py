@@ -8,7 +8,7 @@ import pytest
 
 from worker.chat.dialects.gemma import Gemma
 from worker.chat.message import Tool
-from worker.chat.reading.lark import Lark
+from worker.chat.reading.lark import Lark, properties_of
 from worker.chat.reading.parameters import leads_nowhere, types_of
 
 SELF: dict[str, Any] = {"$ref": "#/$defs/a"}
@@ -33,3 +33,31 @@ def test_schemas_that_lead_back(meant: dict[str, Any], types: set[str]) -> None:
     lark = Lark({}, [], lambda _schema, _what: "{}")
     form = Gemma().grammar(lark, [Tool(name="sky", parameters=root)], one=True)
     assert len(lark.written(form.rest)) < 10_000
+
+
+@pytest.mark.parametrize(
+    ("where", "types"),
+    [
+        ("", {"object"}),
+        ("#", {"object"}),
+        ("#/$defs/a%20b", {"string"}),
+        ("#/$defs/c~1d/anyOf/1", {"null"}),
+        ("#/$defs/c~1d/anyOf/2", ANY),
+        ("#/properties/y", {"boolean"}),
+        ("other.json", ANY),
+        ("#anchor", ANY),
+    ],
+)
+def test_where_a_reference_leads(where: str, types: set[str]) -> None:
+    """Pointers as in RFC 6901: an empty one is the root; what leads elsewhere says nothing."""
+    root: dict[str, Any] = {
+        "type": "object",
+        "properties": {"x": {"$ref": where}, "y": {"type": "boolean"}},
+        "$defs": {
+            "a b": {"type": "string"},
+            "c/d": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+        },
+    }
+    assert types_of(root["properties"]["x"], root) == types
+    (name, alone, _), _ = properties_of(root, root)
+    assert (name, types_of(alone, alone)) == ("x", types)

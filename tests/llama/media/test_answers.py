@@ -25,7 +25,7 @@ SOUNDS: dict[str, Shown] = {
     "one": (wav(), "what is it?"),
     "long": ("hear ", wav(100_001, 4)),
     "twice": (wav(), "and", wav(), "what is it?"),
-    "two": ("a", wav(639, 2), wav(641, 3), "b"),
+    "two": ("a", wav(1919, 2), wav(1921, 3), "b"),
 }
 
 

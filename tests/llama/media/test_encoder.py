@@ -42,7 +42,7 @@ def encoding(
         gpu=False,
         seconds=seconds,
         megabytes=megabytes,
-        rows=1000,
+        pixels=50_000_000,
         longest=longest,
         reads=(str(model), str(projector)) if reads else (str(model),),
     )
@@ -52,7 +52,7 @@ def encoding(
 
 def is_encoded(encoder: MediaEncoder) -> bool:
     try:
-        encoder.encode(png())
+        encoder.encode(png(), "image")
     except RequestError:
         return False
     return True
@@ -65,19 +65,19 @@ def test_vectors(tmp_path: Path, name: str) -> None:
         encoder.wait()
         assert encoder.ready.sees
         assert not encoder.ready.hears
-        first, other = encoder.encode(png()), encoder.encode(png(seed=1))
+        first, other = encoder.encode(png(), "image"), encoder.encode(png(seed=1), "image")
         assert first != other
-        assert encoder.encode(png()) == first
+        assert encoder.encode(png(), "image") == first
 
 
 def test_a_rest(tmp_path: Path) -> None:
     """The next medium is read as before."""
     with encoding(*SEEING["llava"](tmp_path)) as encoder:
         encoder.wait()
-        expected = encoder.encode(png())
+        expected = encoder.encode(png(), "image")
         for _ in range(2):
             encoder.rest()
-            assert encoder.encode(png()) == expected
+            assert encoder.encode(png(), "image") == expected
         encoder.rest()
 
 
@@ -86,7 +86,7 @@ def test_its_time(tmp_path: Path, large: bytes) -> None:
     with encoding(*SEEING["llava"](tmp_path), seconds=0.05) as encoder:
         encoder.wait()
         with pytest.raises(RequestError, match=r"took more than 0.05 seconds") as caught:
-            encoder.encode(large)
+            encoder.encode(large, "image")
         assert caught.value.code == "bad_medium"
         until(lambda: is_encoded(encoder))
 
@@ -96,7 +96,7 @@ def test_its_memory(tmp_path: Path, large: bytes) -> None:
     with encoding(*SEEING["llava"](tmp_path), megabytes=100) as encoder:
         encoder.wait()
         with pytest.raises(RequestError, match="It cannot be read") as caught:
-            encoder.encode(large)
+            encoder.encode(large, "image")
         assert caught.value.code == "bad_medium"
         assert is_encoded(encoder)
 
@@ -106,21 +106,46 @@ def test_its_length(tmp_path: Path) -> None:
     with encoding(*write_hearing(tmp_path), longest=2) as encoder:
         encoder.wait()
         with pytest.raises(RequestError, match=r"3 seconds long, 2 is most") as caught:
-            encoder.encode(wav(3 * 16_000))
+            encoder.encode(wav(3 * 16_000), "audio")
         assert caught.value.code == "bad_medium"
-        assert encoder.encode(wav(16_000)).pieces
+        assert encoder.encode(wav(16_000), "audio").pieces
 
 
-def test_its_vectors(tmp_path: Path) -> None:
-    """A sound of more than the context holds is refused before its vectors are made."""
+def test_its_size(tmp_path: Path) -> None:
+    """The size of a medium is known from its head, and is that of its vectors and tokens."""
+    for write, kind, media in (
+        *((write, "image", (png(), png(84, 28, 1), png(300, 200))) for write in SEEING.values()),
+        (write_hearing, "audio", (wav(), wav(1), wav(640 * 900))),
+    ):
+        model, projector = write(tmp_path)
+        with encoding(model, projector) as encoder:
+            encoder.wait()
+            width = 4 * encoder.ready.width
+            for medium in media:
+                size = encoder.count(medium, kind)
+                pieces = encoder.encode(medium, kind).pieces
+                rows = [len(piece.tokens) + len(piece.vectors) // width for piece in pieces]
+                assert size.rows == sum(rows)
+                together = [len(each.vectors) // width for each in pieces if not each.is_causal]
+                assert size.together == max(together, default=0)
+
+
+@pytest.mark.parametrize("count", [1, 2, 159, 160, 320, 399, 400, 1599])
+def test_short_sounds(tmp_path: Path, count: int) -> None:
+    """A sound of less than 100 ms is read as if silence followed it, up to 100 ms."""
     with encoding(*write_hearing(tmp_path)) as encoder:
         encoder.wait()
-        assert encoder.ready.hears
-        pieces = encoder.encode(wav(640 * 900)).pieces
-        assert [piece.length for piece in pieces if piece.vectors] == [900]
-        around = sum(len(piece.tokens) for piece in pieces)
-        with pytest.raises(RequestError, match=r"takes 1001 tokens, and the context holds 1000"):
-            encoder.encode(wav(640 * (1001 - around)))
+        assert encoder.encode(wav(count), "audio") == encoder.encode(
+            lengthened(wav(count), 1600), "audio"
+        )
+        with pytest.raises(RequestError, match="cannot be decoded"):
+            encoder.encode(wav(0), "audio")
+
+
+def lengthened(sound: bytes, count: int) -> bytes:
+    """With silence behind it."""
+    samples = sound[44:]
+    return wav(count)[:44] + samples + bytes(2 * count - len(samples))
 
 
 def test_another_models_projector(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from tests.service.description.contract import Contract
 from tests.support import http
 from tests.support.cases import for_each
 from tests.support.models.adapters import write_lora
+from tests.support.models.embedders import Embedder
 from tests.support.models.infilling import write_infilling
 from tests.support.programs.processes import Server, serving
 from worker.api.common.described import EVENTS, HTML, Described
@@ -63,15 +64,25 @@ def contract(demo: Server) -> Contract:
     return Contract(http.get(demo.url + "/openapi.json").json())
 
 
+@pytest.fixture(scope="module")
+def ranker(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
+    """A model with a classifier."""
+    path = tmp_path_factory.mktemp("ranker") / "ranker.gguf"
+    with serving("--model", Embedder("bert", pooling=4, classifier=1).write(path)) as server:
+        yield server
+
+
 @for_each(("route", "name"), EXAMPLES)
-def test_example(demo: Server, contract: Contract, route: Described, name: str) -> None:
+def test_example(
+    demo: Server, ranker: Server, contract: Contract, route: Described, name: str
+) -> None:
     """It is a body as described, and it is answered in the form that it asks for, without error."""
     body = route.examples[name]
     for path in sorted(route.handler.paths):
         said = contract.document["paths"][path]["post"]["requestBody"]["content"]
         assert said["application/json"]["examples"][name]["value"] == body
         contract.hold(body, said["application/json"]["schema"])
-        answer = http.post(demo.url + path, json=body)
+        answer = http.post((ranker if path == "/predict" else demo).url + path, json=body)
         assert answer.is_success, answer.text
         contract.check("POST", path, answer)
         assert '"error"' not in answer.text.replace('"error":null', "")

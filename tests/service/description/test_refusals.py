@@ -35,6 +35,7 @@ from worker.api.common.described import (
     TOKENIZED,
     Described,
 )
+from worker.api.common.vectors import CutFields
 from worker.api.jobs.schemas import JobRequest
 from worker.api.responses.schemas import ResponseRequest
 from worker.errors import WorkerError
@@ -93,8 +94,9 @@ def long_body(route: Described) -> dict[str, Any]:
 
 
 def lengthened(route: Described) -> str:
-    """A body with a long text."""
-    text = json.dumps(example_of(route))
+    """A body with a long text, which is not to be cut."""
+    uncut = {"truncation": False} if issubclass(route.takes, CutFields) else {}
+    text = json.dumps(example_of(route) | uncut)
     for word in ("What", "Once"):
         text = text.replace(word, f"{word} " * 5_000)
     return text
@@ -172,7 +174,9 @@ def mistaken(seen: Seen) -> None:
         with pytest.MonkeyPatch.context() as patch:
             for handler in handlers():
                 patch.setattr(handler, "_fn", broken)
-            settings = SimpleNamespace(inference_timeout=1.0, receive_timeout=30.0, max_body=16)
+            settings = SimpleNamespace(
+                inference_timeout=1.0, receive_timeout=30.0, max_body=16, max_media_body=16
+            )
             made = app.create_app(SimpleNamespace(settings=settings), Journal("demo"))  # type: ignore[arg-type]
         for route, path in ROUTES:
             noted(seen, route, path, await called(made, method_of(route), path))

@@ -82,7 +82,8 @@ class Speaker:
         draw = random.Random(seed)
         tokens = sorted((*self.controls, *self.shown), key=len, reverse=True)
         pieces: list[str] = []
-        for part in re.split("(" + "|".join(map(re.escape, tokens)) + ")", text):
+        found = re.split("(" + "|".join(map(re.escape, tokens)) + ")", text) if tokens else [text]
+        for part in found:
             rest = "" if part in tokens else part
             pieces += [part] * (part in tokens)
             while rest:

@@ -26,8 +26,19 @@ PATIENCE_S = 60.0
 _Case = TypeVar("_Case")
 
 
+def failure_of(line: str) -> str | None:
+    """`error: CODE: sentence` of a log line in JSON that has it."""
+    with contextlib.suppress(ValueError, AttributeError):
+        event = str(json.loads(line).get("event"))
+        return event if event.startswith("error: ") else None
+    return None
+
+
 class WorkerProcess:
-    """`python -m worker` with its stderr read line by line (JSON log lines, then prose)."""
+    """`python -m worker` with its stderr read line by line (JSON log lines, or prose).
+
+    Of the line with which it fails `lines` has the text alone.
+    """
 
     def __init__(
         self,
@@ -59,7 +70,7 @@ class WorkerProcess:
     def _read(self) -> None:
         assert self.process.stderr is not None
         for line in self.process.stderr:
-            self.lines.append(line.rstrip("\n"))
+            self.lines.append(failure_of(line) or line.rstrip("\n"))
             self._new.put(line)
         self._new.put(None)
 

@@ -8,7 +8,8 @@ import functools
 import json
 import re
 from codecs import BOM_UTF8
-from collections.abc import Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from types import NoneType
 from typing import Any, TypeVar, cast, get_args
 
@@ -44,7 +45,7 @@ _HARMLESS = frozenset({
 _NEUTRAL: dict[str, Any] = {
     "skip_special_tokens": True, "spaces_between_special_tokens": True, "detokenize": True,
     "length_penalty": 1, "tfs": 1, "tfs_z": 1, "n": 1, "best_of": 1, "modalities": ["text"],
-    "use_default_system_prompt": True,
+    "use_default_system_prompt": True, "normalized": True, "encoding_type": "float",
 }  # fmt: skip
 # Refused: vLLM's fields -> the next step.
 _REFUSED = {
@@ -138,12 +139,37 @@ class CodedBodyError(RequestError, http_status=415, code="unsupported_encoding")
 class Bodies:
     """All bodies that are on their way. One for an application, in the loop's thread."""
 
-    def __init__(self, seconds: float, largest: int) -> None:
-        """seconds: that a body may take; largest: bytes of one"""
+    def __init__(
+        self, seconds: float, largest: int, largest_shown: int, takes_media: Callable[[], bool]
+    ) -> None:
+        """
+        seconds        that a body may take
+        largest        bytes of one
+        largest_shown  bytes of one that may show media
+        takes_media    whether the model does
+        """
         self.seconds = seconds
         self.decoding = asyncio.Lock()
-        self._most = max(BODIES.most << 20, largest)
+        self._largest, self._largest_shown = largest, max(largest, largest_shown)
+        self._takes_media = takes_media
+        self._most = max(BODIES.most << 20, self._largest_shown)
         self._held = 0
+
+    @property
+    def largest(self) -> int:
+        """Bytes of any body."""
+        return self._largest_shown
+
+    def check(self, count: int, shape: Any) -> None:
+        """Raise TooLargeError for so many bytes of a body of this shape."""
+        shows = getattr(shape, "shows_media", False) and self._takes_media()
+        most = self._largest_shown if shows else self._largest
+        if count > most:
+            flag = "--max-media-body" if shows and most > self._largest else "--max-body"
+            raise TooLargeError(
+                "The body is larger than this worker reads.",
+                hint=f"{flag} sets how much; now that is {most >> 20} MiB.",
+            )
 
     def hold(self, count: int) -> None:
         """So many bytes more. Raises QueueFullError where those of all are too many."""
@@ -165,12 +191,15 @@ async def read_json(request: HttpRequest, shape: type[T]) -> T:
     coding = request.headers.get("content-encoding", "identity")
     if coding.strip().lower() not in ("", "identity"):
         raise CodedBodyError("The body is compressed.", hint="Send it without Content-Encoding.")
+    length = request.headers.get("content-length", "")
+    bodies.check(int(length) if length.isdecimal() else 0, shape)
     data = bytearray()
     try:
         async with asyncio.timeout(bodies.seconds):
             async for chunk in request.stream():
                 bodies.hold(len(chunk))
                 data += chunk
+                bodies.check(len(data), shape)
         if len(data) <= _LARGE:
             return _noted(data, shape)
         # Decoding holds up the event loop: between large bodies others have a turn.
@@ -186,7 +215,20 @@ async def read_json(request: HttpRequest, shape: type[T]) -> T:
     except InternalServerException:  # what Litestar calls it
         raise LeftError("The client left before its body was whole.") from None
     finally:
+        request.state.body_bytes = len(data)
         bodies.release(len(data))
+
+
+@contextmanager
+def held_body(request: HttpRequest) -> Generator[None]:
+    """The bytes that `read_json` read are on their way still: what is made of them is not ready."""
+    bodies: Bodies = request.app.state["bodies"]
+    count: int = getattr(request.state, "body_bytes", 0)
+    bodies.hold(count)
+    try:
+        yield
+    finally:
+        bodies.release(count)
 
 
 async def until_gone(receive: Any) -> None:

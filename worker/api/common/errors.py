@@ -14,7 +14,6 @@ from worker.api.common.body import HttpRequest
 from worker.api.common.shapes import shaped
 from worker.errors import TooLargeError, WorkerError
 from worker.http.replies import ErrorReply, reply, reply_of_ours
-from worker.limits import BODY
 from worker.requests.record import note
 
 Reply = tuple[int, ErrorReply, dict[str, str]]
@@ -29,7 +28,7 @@ _MESSAGES = {
 def _ours(error: Exception) -> Exception:
     """Litestar's 413 as an error of ours, anything else as it is."""
     if isinstance(error, HTTPException) and error.status_code == TooLargeError.http_status:
-        hint = f"--max-body sets how much; without it that is {BODY.most} MiB."
+        hint = "--max-body and --max-media-body set how much."
         return TooLargeError("The body is larger than this worker reads.", hint=hint)
     return error
 

@@ -10,35 +10,30 @@ import binascii
 import hashlib
 import re
 import secrets
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from contextvars import ContextVar
+from functools import cache, cached_property
+from itertools import islice
+from typing import TypeVar
 
 import msgspec
 import numpy as np
 
+from worker.api.common.media_formats import check_format
 from worker.engine.request import Medium
-from worker.errors import RequestError, UnavailableError
+from worker.errors import QueueFullError, RequestError, UnavailableError
 from worker.grammar.constraint import IS_PATIENT, ImpatientError
 from worker.lifecycle.addresses import MediaAddresses
 from worker.lifecycle.media import MediaReader
-from worker.limits import MEDIA, PIXELS
+from worker.limits import MEDIA
 
 _DATA_URL = re.compile(r"data:[\w.+-]*/?[\w.+-]*(?:;[^,;]{0,100}){0,4},", re.IGNORECASE)
-# The first bytes of formats that are read -> their kind, as a hint names it.
-_FORMATS: tuple[tuple[bytes, int, str, str], ...] = (
-    (b"\x89PNG\r\n\x1a\n", 0, "PNG", "image"),
-    (b"\xff\xd8\xff", 0, "JPEG", "image"),
-    (b"GIF8", 0, "GIF", "image"),
-    (b"BM", 0, "BMP", "image"),
-    (b"WAVE", 8, "WAV", "audio"),
-    (b"fLaC", 0, "FLAC", "audio"),
-    (b"ID3", 0, "MP3", "audio"),
-    (b"\xff\xfb", 0, "MP3", "audio"),
-    (b"\xff\xf3", 0, "MP3", "audio"),
-    (b"\xff\xf2", 0, "MP3", "audio"),
-)
-_TAKEN = {"image": "PNG, JPEG, GIF or BMP", "audio": "WAV, MP3 or FLAC"}
 Tokenize = Callable[[str, bool], list[int]]
+MediumPieces = tuple[Medium | tuple[int, ...], ...]
+T = TypeVar("T")
+_NOUNS = {"image": "An image", "audio": "A sound", "video": "A video"}
+_NO_BYTES = "it holds no bytes."
+_MOST_TOLD = 16
 
 
 class UnreadMediaError(ImpatientError):
@@ -56,23 +51,56 @@ class ShownMedium(msgspec.Struct, frozen=True):
 class Gallery:
     """What one request shows."""
 
-    def __init__(self, reader: MediaReader) -> None:
+    def __init__(self, reader: MediaReader | None) -> None:
+        """reader: None where the model reads text only"""
         self._reader = reader
-        self._mark = f"medium{secrets.token_hex(8)}n"
-        self._marks = re.compile(rf"{self._mark}(\d+)z")
         self._held: list[ShownMedium] = []
         self._numbers: dict[tuple[str, str], int] = {}  # of kinds and addresses that were read
         self._asked: dict[int, tuple[str, str]] = {}
-        self._addresses = MediaAddresses(reader.settings)
+        self._reasons: dict[tuple[str, str], str] = {}  # why nothing is shown of such an address
+        self._left_out: dict[str, None] = {}
+
+    @cached_property
+    def _mark(self) -> str:
+        return f"medium{secrets.token_hex(8)}n"
+
+    @cached_property
+    def _marks(self) -> re.Pattern[str]:
+        return re.compile(rf"{self._mark}(\d+)z")
+
+    @cached_property
+    def _addresses(self) -> MediaAddresses:
+        assert self._reader is not None
+        return MediaAddresses(self._reader.settings)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """A sentence for each reason for which a medium became a note in brackets."""
+        return tuple(islice(self._left_out, _MOST_TOLD))
+
+    def leave_out(self, kind: str, addresses: Iterable[str] = ()) -> None:
+        """A medium, of which `shown` found nothing at its addresses, becomes a note in brackets."""
+        why = next((why for each in addresses if (why := self._reasons.get((kind, each)))), None)
+        self._tell(kind, why or (_NO_BYTES if self.takes(kind) else f"{self.reads(kind)}."))
+
+    def _tell(self, kind: str, why: str) -> None:
+        self._left_out.setdefault(f"{_NOUNS.get(kind, 'A medium')} is left out: {why}")
+
+    def reads(self, kind: str) -> str:
+        """What the model reads beside media of this kind, as an error says it."""
+        is_text = not any(map(self.takes, _NOUNS))
+        return f"this model reads {'text only' if is_text else f'no {kind}'}"
 
     def takes(self, kind: str) -> bool:
         """Whether the model sees, or hears, such a medium."""
+        if self._reader is None:
+            return False
         ready = self._reader.ready
         return {"image": ready.sees, "audio": ready.hears}.get(kind, False)
 
     def shown(self, kind: str, address: str, asked: tuple[str, str] | None = None) -> str | None:
         """The mark of a medium whose bytes stand in an address, or in its place as base64, or are
-        where it leads; None where they are not, or cannot be read.
+        where it leads; None where they are not, or cannot be read, which `warnings` tells.
 
         asked  the question is about it, which stands there, in this field: what cannot be read is
                a RequestError, here or in `prompt`
@@ -91,9 +119,11 @@ class Gallery:
 
     def _hold(self, kind: str, address: str, asked: tuple[str, str] | None) -> int | None:
         """Its number; see `shown`."""
+        assert self._reader is not None
         found = _DATA_URL.match(address)
         leads = found is None and "://" in address[:16]
         if leads and not self._addresses.allows(address):
+            self._reasons[kind, address] = f"{address[:200]} is not read by this worker."
             return None
         if leads and not self._addresses.knows(address) and not IS_PATIENT.get():
             raise UnreadMediaError
@@ -105,6 +135,7 @@ class Gallery:
             check_format(data, kind)
         except RequestError as error:
             if asked is None:
+                self._reasons[kind, address] = error.message
                 return None
             raise _about(error, asked) from None
         medium = ShownMedium(kind, data, self._reader.digest(data))
@@ -118,13 +149,12 @@ class Gallery:
         number = self._numbers[kind, address] = self._held.index(medium)
         return number
 
-    def is_mark(self, text: str) -> bool:
-        """Whether it is one, and nothing else."""
-        return self._marks.fullmatch(text) is not None
-
-    def ends_with_mark(self, text: str) -> bool:
-        """Whether one stands at its end."""
-        return self._marks.fullmatch(text[text.rfind(self._mark) :]) is not None
+    def is_between(self, made: str, text: str) -> bool:
+        """Whether a mark, and nothing else, stands on one side of the place between two texts."""
+        if self.is_empty:
+            return False
+        is_mark = self._marks.fullmatch
+        return bool(is_mark(text) or is_mark(made[max(0, made.rfind(self._mark)) :]))
 
     @property
     def is_empty(self) -> bool:
@@ -137,33 +167,39 @@ class Gallery:
         What cannot be read is a note in brackets, unless the question is about it.
 
         tokenize  a stretch of text, and whether it is the first one
-        most      vectors; where there are more, which no context holds, they are only counted
+        most      tokens and vectors; where there are more, which no context holds, no vectors are
+                  made, and negative numbers stand for them
         Raises RequestError, and ImpatientError where it takes long.
         """
+        assert self._reader is not None
         shown = set(map(int, self._marks.findall(text)))
         if not IS_PATIENT.get() and not all(
             self._reader.knows(self._held[n].digest) for n in shown
         ):
             raise UnreadMediaError
-        read: dict[int, tuple[Medium | tuple[int, ...], ...]] = {}
-        for number in shown:
-            if (pieces := self._read(number)) is None:
-                continue
-            rows = [len(piece.vectors) for piece in pieces if isinstance(piece, Medium)]
-            most -= sum(rows)
-            if most < 0:
-                pieces = tuple(
-                    (-1,) * len(piece.vectors) if isinstance(piece, Medium) else piece
-                    for piece in pieces
-                )
-            read[number] = pieces
-        text = self._noted(text, shown - read.keys())
+        tokenize = cache(tokenize)
+        counts = self._each(shown, self._reader.count)
+        room: dict[int, MediumPieces] = {
+            number: ((-1,) * count,) for number, count in counts.items()
+        }
+        told = self._noted(text, shown - room.keys())
+        tokens, media = self._spliced(told, room, tokenize)
+        if len(tokens) <= most:
+            read = self._each(room.keys(), self._reader.read)
+            told = self._noted(told, room.keys() - read.keys())
+            tokens, media = self._spliced(told, read, tokenize)
+        return self._noted(told, shown), tokens, tuple(media)
+
+    def _spliced(
+        self, text: str, pieces: Mapping[int, MediumPieces], tokenize: Tokenize
+    ) -> tuple[list[int], list[Medium]]:
+        """The text's tokens with the pieces of media in the place of their marks."""
         tokens: list[int] = []
         media: list[Medium] = []
         for place, part in enumerate(self._marks.split(text)):
             if place % 2:
                 digest = self._held[int(part)].digest
-                for number, piece in enumerate(read[int(part)]):
+                for number, piece in enumerate(pieces[int(part)]):
                     if isinstance(piece, Medium):
                         media.append(msgspec.structs.replace(piece, start=len(tokens)))
                         tokens += _ids(digest, number, len(piece.vectors))
@@ -171,18 +207,23 @@ class Gallery:
                         tokens += piece
             elif part or not place:
                 tokens += tokenize(part, not place)
-        return self._noted(text, shown), tokens, tuple(media)
+        return tokens, media
 
-    def _read(self, number: int) -> tuple[Medium | tuple[int, ...], ...] | None:
-        try:
+    def _each(self, numbers: Set[int], read: Callable[[bytes, bytes, str], T]) -> dict[int, T]:
+        """What the reader says of these media, without those that cannot be read. Raises
+        RequestError where the question is about such a one."""
+        found: dict[int, T] = {}
+        for number in sorted(numbers):
             medium = self._held[number]
-            return self._reader.read(medium.digest, medium.data)
-        except UnavailableError:
-            raise
-        except RequestError as error:
-            if number in self._asked:
-                raise _about(error, self._asked[number]) from None
-            return None
+            try:
+                found[number] = read(medium.digest, medium.data, medium.kind)
+            except (UnavailableError, QueueFullError):
+                raise
+            except RequestError as error:
+                if number in self._asked:
+                    raise _about(error, self._asked[number]) from None
+                self._tell(medium.kind, error.message)
+        return found
 
     def _noted(self, text: str, numbers: Set[int]) -> str:
         """With notes in brackets in the place of these."""
@@ -194,15 +235,15 @@ class Gallery:
         return self._marks.sub(note, text)
 
 
-# Of the request whose body is read in this thread; None: the model only reads text.
+# Of the request whose body is read in this thread.
 GALLERY: ContextVar[Gallery | None] = ContextVar("gallery", default=None)
 
 
 def in_lines(texts: Iterable[str]) -> str:
     """Texts, a line each; none ends or begins beside a mark, which is a part of the text around."""
     gallery, made = GALLERY.get(), ""
-    for text in texts:
-        is_beside = gallery is not None and (gallery.is_mark(text) or gallery.ends_with_mark(made))
+    for text in texts:  # which may be made only now, and their marks with them
+        is_beside = gallery is not None and gallery.is_between(made, text)
         made += text if is_beside or not made else f"\n{text}"
     return made
 
@@ -212,48 +253,6 @@ def _about(error: RequestError, asked: tuple[str, str]) -> RequestError:
     return RequestError(
         f"{where}: {error.message}", param=param, hint=error.hint, code=error.code
     )  # fmt: skip
-
-
-def check_format(data: bytes, kind: str) -> None:
-    """Raise RequestError for bytes that are no such medium, by their first ones, or a picture of
-    too many pixels."""
-    for begin, at, name, found in _FORMATS:
-        if data[at : at + len(begin)] == begin and found == kind:
-            width, height = _size(data, name)
-            if width * height > PIXELS.most:
-                raise RequestError(
-                    f"A picture of {width} × {height} pixels is too large: {PIXELS.most} is the "
-                    "most.",
-                    hint="Make it smaller; the model sees far fewer.",
-                )
-            return
-    what = {"image": "picture", "audio": "sound"}[kind]
-    raise RequestError(
-        f"The {what} is of no known format.", hint=f"Send it as {_TAKEN[kind]}."
-    )  # fmt: skip
-
-
-def _size(data: bytes, name: str) -> tuple[int, int]:
-    """Width and height that a picture's head tells; (0, 0) where it tells none, and for sounds."""
-    if name == "PNG":
-        return int.from_bytes(data[16:20]), int.from_bytes(data[20:24])
-    if name == "GIF":
-        return int.from_bytes(data[6:8], "little"), int.from_bytes(data[8:10], "little")
-    if name == "BMP":
-        return int.from_bytes(data[18:22], "little"), abs(
-            int.from_bytes(data[22:26], "little", signed=True)
-        )
-    return _jpeg_size(data) if name == "JPEG" else (0, 0)
-
-
-def _jpeg_size(data: bytes) -> tuple[int, int]:
-    at = 2
-    while at + 9 <= len(data) and data[at] == 0xFF:
-        marker, length = data[at + 1], int.from_bytes(data[at + 2 : at + 4])
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            return int.from_bytes(data[at + 7 : at + 9]), int.from_bytes(data[at + 5 : at + 7])
-        at += 2 + length
-    return 0, 0
 
 
 def _decoded(text: str) -> bytes:

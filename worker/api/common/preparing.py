@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
 
+from worker import log
 from worker.api.common.adapters import choice_of, chosen
-from worker.api.common.body import HttpRequest, read_json, told, until_gone
+from worker.api.common.body import HttpRequest, held_body, read_json, told, until_gone
 from worker.api.common.constraints import ConstraintFields
 from worker.api.common.gallery import GALLERY, Gallery, UnreadMediaError
 from worker.api.common.generation import Generation
@@ -28,6 +29,8 @@ _FORMS = (*ConstraintFields.__struct_fields__, "tools")
 
 # Of a body whose texts become tokens in the event loop, which then waits for 0.1 ms.
 _FEW_BYTES = 1024
+
+_log = log.get("service")
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 Made = TypeVar("Made")
@@ -79,11 +82,14 @@ class Preparing:
         """
         choice = choice_of(body, loaded)
         record = current()
-        with loaded.engine.place():
-            work = _shown(partial(function, *arguments), (loaded,))
+        with loaded.engine.place(), held_body(request):
+            gallery = Gallery(loaded.media)
+            work = _showing(gallery, partial(function, *arguments))
             made = await self._aside(request, body, work, record)
         made = chosen(made, choice)
-        warnings = _warnings(record)
+        path = request.scope["path"] if record is None else record.route
+        warnings = () if record is None else told(record.unknown, path)
+        warnings += _told(gallery, path)
         if warnings and isinstance(made, Generation):
             return msgspec.structs.replace(made, warnings=(*made.warnings, *warnings))
         return made
@@ -103,7 +109,8 @@ class Preparing:
         choice = choice_of(body, loaded)
         loaded.engine.check_place()
         made = chosen(function(*arguments), choice)
-        _warnings(current())
+        if (record := current()) is not None:
+            told(record.unknown, record.route)
         return made
 
     async def aside(
@@ -118,8 +125,10 @@ class Preparing:
         Where the client leaves: LeftError; where the request is cancelled: CancelledError. What
         runs in a thread then goes on there, for nobody.
         """
-        work = _shown(partial(function, *arguments), arguments)
-        return await self._aside(request, body, work, None)
+        reader = next((each.media for each in arguments if isinstance(each, Loaded)), None)
+        work = _showing(Gallery(reader), partial(function, *arguments))
+        with held_body(request):
+            return await self._aside(request, body, work, None)
 
     async def look(
         self, request: HttpRequest, shape: type[Body], function: Callable[..., Made], *more: Any
@@ -188,26 +197,25 @@ class Preparing:
         raise LeftError("The client left.")
 
 
-def _warnings(record: RequestRecord | None) -> tuple[str, ...]:
-    """Of fields that are not known."""
-    return () if record is None else told(record.unknown, record.route)
-
-
 def _length_of(request: HttpRequest) -> float:
     """Bytes of its body, as its headers say; of one in chunks infinite."""
     length = request.headers.get("content-length", "")
     return int(length) if length.isdecimal() else math.inf
 
 
-def _shown(work: Callable[[], Made], arguments: Iterable[Any]) -> Callable[[], Made]:
-    """The same, for a model that sees or hears what the request shows."""
-    reader = next((each.media for each in arguments if isinstance(each, Loaded)), None)
-    if reader is None:
-        return work
-    gallery = Gallery(reader)
+def _showing(gallery: Gallery, work: Callable[[], Made]) -> Callable[[], Made]:
+    """The same, for a request whose pictures and sounds the gallery holds."""
 
     def showing() -> Made:
         GALLERY.set(gallery)
         return work()
 
     return showing
+
+
+def _told(gallery: Gallery, path: str) -> tuple[str, ...]:
+    """What the answer says of media that the model does not get; the log has it too."""
+    warnings = gallery.warnings
+    if warnings:
+        _log.warning("media are left out of a prompt", why=" ".join(warnings), path=path)
+    return warnings

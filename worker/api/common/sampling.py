@@ -23,9 +23,10 @@ from worker.engine.sampling import (
     check_sampling,
 )
 from worker.errors import RequestError
+from worker.grammar.constraint import Constraint
+from worker.lifecycle.default_sampling import default_sampling
 from worker.lifecycle.loaded import Loaded
 from worker.limits import BIAS, BREAKER, BREAKERS
-from worker.model.config import ModelConfig
 from worker.settings import Settings
 from worker.values import samplers
 
@@ -111,17 +112,6 @@ FIELD_LIMITS: dict[str, tuple[float | None, float | None]] = {
 }
 # Fields that SamplingParams holds in another shape.
 _SHAPED = frozenset({"dry_sequence_breakers", "logit_bias", "samplers"})
-# general.sampling.* in the file -> our field, where the names differ
-_FILE_NAMES = {"penalty_last_n": "repeat_last_n", "penalty_repeat": "repeat_penalty"}
-
-
-def defaults_of(config: ModelConfig, settings: Settings) -> SamplingParams:
-    """The OpenAI API's neutral defaults, overridden by what the file recommends, and that by what
-    the operator says."""
-    recommended = msgspec.structs.asdict(config.sampling)
-    del recommended["sequence"]  # the order of llama.cpp's samplers: ours is fixed
-    found = {_FILE_NAMES.get(k, k): value for k, value in recommended.items() if value is not None}
-    return SamplingParams(**(found | settings.sampling))
 
 
 def told_settings(
@@ -146,22 +136,31 @@ def told_settings(
 
 
 def sampling_of(fields: SamplingFields, loaded: Loaded, *more: SamplingFields) -> SamplingParams:
-    """What was asked for, over `defaults_of`. Raises RequestError that names the client's field.
+    """What was asked for, over `default_sampling`. Raises RequestError that names the field.
 
     more: fields that count where the first ones say nothing
     Blocks: a constraint is compiled here, in the request's own thread.
     """
-    params = defaults_of(loaded.config, loaded.settings)
+    params = default_sampling(loaded.config, loaded.settings)
     for each in (*reversed(more), fields):
         params = _over(params, each, loaded)
     params = params.with_samplers()
-    constraint = constraint_of(fields, *more)
+    constraint = constraint_of(fields, *more) or _default_constraint(loaded.settings)
     if constraint is not None:
         loaded.backend.prepare(constraint)
         params = msgspec.structs.replace(params, constraint=constraint)
     if INFILL in params.samplers:
         _check_infill(params, loaded)
     return params
+
+
+def _default_constraint(settings: Settings) -> Constraint | None:
+    """What the operator's options ask of answers. Raises RequestError."""
+    if settings.grammar is None and settings.json_schema is None:
+        return None
+    return constraint_of(
+        ConstraintFields(grammar=settings.grammar, json_schema=settings.json_schema)
+    )
 
 
 def _check_infill(params: SamplingParams, loaded: Loaded) -> None:

@@ -87,6 +87,33 @@ def ollama_reply(_status: int, reply: ErrorReply) -> OllamaErrorReply:
     )
 
 
+class TeiErrorReply(msgspec.Struct, frozen=True):
+    """{"error": "...", "error_type": "..."}, text-embeddings-inference's.
+
+    n_prompt_tokens, n_ctx  as above
+    """
+
+    error: str
+    error_type: str
+    request_id: str | msgspec.UnsetType = msgspec.UNSET
+    correlation_id: str | msgspec.UnsetType = msgspec.UNSET
+    n_prompt_tokens: int | msgspec.UnsetType = msgspec.UNSET
+    n_ctx: int | msgspec.UnsetType = msgspec.UNSET
+
+
+# HTTP status -> its word
+_TEI_TYPES = {429: "overloaded", 503: "unhealthy"}
+
+
+def tei_reply(status: int, reply: ErrorReply) -> TeiErrorReply:
+    """The same error in the shape of text-embeddings-inference."""
+    body = reply.error
+    kind = _TEI_TYPES.get(status, "validation" if status < 500 else "backend")
+    return TeiErrorReply(
+        body.message, kind, reply.request_id, reply.correlation_id, body.n_prompt_tokens, body.n_ctx
+    )
+
+
 _TOO_LONG = "exceed_context_size_error"  # what llama-server's own clients look for
 
 
@@ -96,6 +123,11 @@ def shaped(path: str, status: int, reply: ErrorReply) -> msgspec.Struct:
         return anthropic_reply(status, reply)
     if path.startswith(paths.OLLAMA):
         return ollama_reply(status, reply)
+    if path in paths.TEI:
+        return tei_reply(status, reply)
+    if path in paths.VECTORS:
+        message = reply.error.message
+        return msgspec.structs.replace(reply, detail=message, message=message)
     if path in paths.LLAMA and reply.error.code == ContextLengthError.default_code:
         error = msgspec.structs.replace(reply.error, type=_TOO_LONG)
         return msgspec.structs.replace(reply, error=error)

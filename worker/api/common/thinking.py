@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
@@ -60,6 +60,8 @@ class ChatFields(SamplingFields, kw_only=True):
     thinking_budget       tokens of thought at most
     chat_template_kwargs  variables for the template, such as enable_thinking
     """
+
+    shows_media: ClassVar[bool] = True
 
     reasoning: ReasoningOptions | EffortWord = None
     reasoning_effort: EffortWord = None

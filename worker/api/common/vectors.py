@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import msgspec
 import numpy as np
 
+from worker.api.common.bounds import at_least
 from worker.api.common.exchange import Exchange
 from worker.api.common.generation import submitted
-from worker.api.common.prompts import check_hopeless, plain_tokens
+from worker.api.common.prompts import check_hopeless
 from worker.api.common.shapes import shaped
-from worker.engine.embedding import Embedded, EmbeddingRequest, cut, vectors_wanted
+from worker.engine.embedding import Embedded, EmbeddingRequest, shorten, vectors_wanted
 from worker.engine.stream import Stream
-from worker.errors import RequestError
+from worker.errors import ContextLengthError, RequestError, counted
 from worker.http.replies import ErrorReply
 from worker.lifecycle.loaded import Loaded
 from worker.limits import EMBEDDED, TOKEN_VECTORS
+from worker.model.vectors import LONGEST_IN_PARTS
 
-# What clients may send: a text, token ids, or a list of either; llama-server also has texts among
-# ids, `{"prompt_string": TEXT}` and `{"content": [{"type": "text", "text": TEXT}]}`.
+# What clients may send: a text, token ids, or a list of either. llama-server also has texts among
+# the ids of a list in the list, `{"prompt_string": TEXT}` and, as Cohere has it,
+# `{"content": [{"type": "text", "text": TEXT}]}`; Jina `{"text": TEXT}`.
 Inputs = str | dict[str, Any] | list[str | int | list[str | int] | dict[str, Any]] | None
 Tokens = Sequence[int]
 MOST_NORM = 64  # p of a p-norm
@@ -49,18 +52,133 @@ def check_vectors(loaded: Loaded) -> str:
     return embedder.pooling
 
 
-def texts_of(given: Inputs, loaded: Loaded, param: str, *, most: int | None = None) -> list[Tokens]:
-    """The tokens of each text. Raises RequestError that names the field `param`.
+def check_pooled(loaded: Loaded) -> None:
+    """Raise RequestError where a text has no vector of its own."""
+    if check_vectors(loaded) == "none":
+        raise RequestError(
+            "This worker makes a vector for each token, as --pooling none says.",
+            hint="Ask /embeddings, or start it with another --pooling.",
+        )
 
-    most  a longer text is cut to so many tokens, and ends as the tokenizer ends a text
+
+class CutFields(msgspec.Struct, kw_only=True):
+    """What is done with texts that are too long, in the words of several APIs.
+
+    truncate_prompt_tokens  vLLM's: they are cut to so many tokens; -1: to as many as can be
+    truncation              Voyage's and Jina's. true: to as many as can be; false: refused
+    truncate                the same; Cohere's words END and START name the end that goes, and with
+                            NONE they are refused
+    truncation_direction    right: the end of a text goes; left: its beginning
+    truncation_side         another name of it
     """
+
+    truncate_prompt_tokens: Annotated[int | None, at_least(-1)] = None
+    truncation: bool | None = None
+    truncate: bool | str | None = None
+    truncation_direction: str | None = None
+    truncation_side: str | None = None
+
+
+class Cut(msgspec.Struct, frozen=True):
+    """Longer texts are cut.
+
+    most        tokens of a text, or of the two that are compared
+    from_start  the beginning goes
+    of_one      tokens of the second one of two; None: as many as there is room for
+    """
+
+    most: int
+    from_start: bool = False
+    of_one: int | None = None
+
+
+_WORDS = {"NONE": False, "END": True, "START": True}
+_SIDES = {"right": False, "left": True}
+
+
+def cut_of(
+    fields: CutFields, loaded: Loaded, *, usual: bool = False, **limits: int | None
+) -> Cut | None:
+    """How texts are cut; None: they are not. Raises RequestError that names the field.
+
+    usual   whether they are cut where the body says nothing
+    limits  other names of `truncate_prompt_tokens`: a value above the model's own limit is that one
+    """
+    said = fields.truncate.upper() if isinstance(fields.truncate, str) else fields.truncate
+    if isinstance(said, str) and said not in _WORDS:
+        raise RequestError(
+            f"truncate must be true, false or {', '.join(_WORDS)}.", param="truncate"
+        )
+    sides: list[bool] = [said == "START"]
+    for name in ("truncation_direction", "truncation_side"):
+        side: str | None = getattr(fields, name)
+        if side is not None and side.lower() not in _SIDES:
+            raise RequestError(f"{name} must be {' or '.join(_SIDES)}.", param=name)
+        sides.append(_SIDES[(side or "right").lower()])
+    longest = longest_of(loaded)
+    counts: list[int] = []
+    for name, value in ("truncate_prompt_tokens", fields.truncate_prompt_tokens), *limits.items():
+        if value is not None and value != -1 and value < 1:
+            raise RequestError(f"{name} must be 1 or more, or -1 for {longest}.", param=name)
+        if value is not None:
+            counts.append(longest if value == -1 else min(value, longest))
+    words = [_WORDS[said] if isinstance(said, str) else said, fields.truncation]
+    if False in words or not (counts or True in words or usual):
+        return None
+    return Cut(min(counts, default=longest), from_start=any(sides))
+
+
+def longest_of(loaded: Loaded) -> int:
+    """Tokens of the longest text that the model takes."""
+    embedder = loaded.backend.embedder
+    return embedder.max_length if embedder else 0
+
+
+CUT_IT = "Send truncate_prompt_tokens: -1 to have it cut, or shorten it."
+
+
+def check_text(tokens: Tokens, loaded: Loaded, place: str, *, advice: str = CUT_IT) -> Tokens:
+    """The tokens of a text that the model takes. Raises RequestError that names its place.
+
+    advice  the next step where it is too long
+    """
+    if not tokens:
+        raise RequestError(f"{place} has no tokens.", param=place, hint="Leave it out.")
+    if len(tokens) > longest_of(loaded):
+        raise _too_long(len(tokens), loaded, place, advice)
+    return tokens
+
+
+def _too_long(count: int, loaded: Loaded, place: str, advice: str) -> ContextLengthError:
+    config, longest = loaded.config, longest_of(loaded)
+    reach = config.context if config.only_embeds else min(config.context, LONGEST_IN_PARTS)
+    if longest < reach:
+        advice += f" With --ctx-size the worker takes up to {counted(reach, 'token')}."
+    return ContextLengthError(count, longest, param=place, what=place, hint=advice)
+
+
+def texts_of(
+    given: Inputs, loaded: Loaded, param: str, *, cut: Cut | None, advice: str = CUT_IT
+) -> list[Tokens]:
+    """The tokens of each text. Raises RequestError that names the place: `input[37]`."""
     if given is None or (not given and given != ""):
         raise RequestError(f"{param} is missing or empty.", param=param)
-    items: list[Any] = given if isinstance(given, list) else [given]
-    if any(isinstance(item, int) for item in items):
-        items = [items]
+    if not isinstance(given, list):
+        return [_tokens(given, loaded, param, cut, advice)]
+    items = cast("list[Any]", given)
+    if isinstance(items[0], int):
+        place = next((n for n, item in enumerate(items) if not isinstance(item, int)), None)
+        if place is not None:
+            raise RequestError(
+                f"{param}[{place}] is no token id, as {param}[0] is.",
+                param=f"{param}[{place}]",
+                hint="Send a list of texts, or of lists of token ids.",
+            )
+        return [_tokens(items, loaded, param, cut, advice)]
     check_count(len(items), param)
-    return [_tokens(item, loaded, param, most) for item in items]
+    return [
+        _tokens(item, loaded, f"{param}[{place}]", cut, advice) for place, item in enumerate(items)
+    ]
 
 
 def check_count(count: int, param: str) -> None:
@@ -71,63 +189,87 @@ def check_count(count: int, param: str) -> None:
         )
 
 
-def _tokens(item: Any, loaded: Loaded, param: str, most: int | None) -> Tokens:
-    if isinstance(item, str):
-        return text_tokens(item, loaded, param, most=most)
+def _tokens(item: Any, loaded: Loaded, place: str, cut: Cut | None, advice: str) -> Tokens:
     if isinstance(item, dict):
-        return text_tokens(_words(cast("dict[str, Any]", item), param), loaded, param, most=most)
+        item = _words(cast("dict[str, Any]", item), place)
+    if isinstance(item, str):
+        return text_tokens(item, loaded, place, cut=cut, advice=advice)
     pieces = cast("list[Any]", item)
     if not isinstance(item, list) or not all(isinstance(piece, int | str) for piece in pieces):
-        raise RequestError(
-            f"{param} must be a text, token ids, or a list of texts or of token ids.", param=param
-        )
+        raise RequestError(f"{place} must be a text or a list of token ids.", param=place)
     tokens: list[int] = []
-    for place, piece in enumerate(pieces):
+    for number, piece in enumerate(pieces):
         if isinstance(piece, int):
             tokens.append(piece)
-        elif place == 0:
-            tokens += text_tokens(piece, loaded, param, most=None)
         else:
-            tokens += plain_tokens(piece, loaded, param)
-    return tokens if most is None else tokens[:most]
+            tokens += _part(piece, loaded, place, add_special=number == 0)
+    size = loaded.backend.vocab_size
+    if any(not 0 <= token < size for token in tokens):
+        raise RequestError(f"{place} holds token ids outside 0 to {size - 1}.", param=place)
+    if cut is not None and len(tokens) > cut.most:
+        tokens = tokens[-cut.most :] if cut.from_start else tokens[: cut.most]
+    return check_text(tokens, loaded, place, advice=advice)
 
 
-def _words(item: dict[str, Any], param: str) -> str:
-    """The text of an object as llama-server takes one."""
+def _words(item: dict[str, Any], place: str) -> str:
+    """The text of an object as llama-server, Cohere and Jina take one."""
     parts: Any = item.get("content")
     if isinstance(parts, list):
         texts = [cast("dict[str, Any]", part).get("text") if isinstance(part, dict) else None
                  for part in cast("list[Any]", parts)]  # fmt: skip
         if texts and all(isinstance(text, str) for text in texts):
             return "".join(cast("list[str]", texts))
-    elif isinstance(text := item.get("prompt_string"), str):
-        return text
+    else:
+        for name in ("prompt_string", "text"):
+            if isinstance(text := item.get(name), str):
+                return text
     raise RequestError(
-        f"{param} holds an object without a text: prompt_string, or content with parts of text.",
-        param=param,
+        f"{place} is an object without a text: prompt_string, text, or content with parts of text.",
+        param=place,
     )
 
 
-def text_tokens(text: str, loaded: Loaded, param: str, *, most: int | None) -> Tokens:
+def text_tokens(
+    text: str, loaded: Loaded, place: str, *, cut: Cut | None, advice: str = CUT_IT
+) -> Tokens:
     """A text's tokens, with those that the tokenizer puts around it. What it spells out is no
-    control token. most: as above"""
-    if most is None:
-        check_hopeless(text, len(text), loaded, param)
+    control token. A text that is cut still ends as the tokenizer ends one.
+
+    Raises RequestError that names its place.
+    """
     vocab = loaded.backend.vocab
-    tokens = vocab.tokenize(text, add_special=True, parse_special=False, param=param, bounded=True)
-    return cut(tokens, most, vocab.ends_of_texts)
+    if cut is None:
+        try:
+            check_hopeless(text, len(text), loaded, place)
+        except ContextLengthError as error:
+            raise _too_long(error.count, loaded, place, advice) from None
+        tokens = _part(text, loaded, place, add_special=True)
+    else:
+        tokens = shorten(
+            _part(near(text, cut, loaded), loaded, place, add_special=True),
+            cut.most,
+            vocab.ends_of_texts,
+            begins=vocab.adds_bos if cut.from_start else None,
+        )
+    return check_text(tokens, loaded, place, advice=advice)
 
 
-def most_of(truncate: int | None, loaded: Loaded, param: str) -> int | None:
-    """Tokens that a text is cut to: -1 is as many as can be. Raises RequestError."""
-    if truncate is None:
-        return None
-    longest = loaded.backend.embedder.max_length if loaded.backend.embedder else 0
-    if truncate == -1:
-        return longest
-    if not 1 <= truncate <= longest:
-        raise RequestError(f"{param} must be from 1 to {longest}, or -1 for that.", param=param)
-    return truncate
+def _part(text: str, loaded: Loaded, place: str, *, add_special: bool) -> list[int]:
+    return loaded.backend.vocab.tokenize(
+        text, add_special=add_special, parse_special=False, param=place, bounded=True
+    )
+
+
+_ROOMY = 4  # characters of a token's bytes: accents that the tokenizer drops count too
+
+
+def near(text: str, cut: Cut, loaded: Loaded) -> str:
+    """The part of a text that all tokens that are left of it are in: megabytes take seconds."""
+    tokenizer = loaded.config.tokenizer
+    room = _ROOMY * (cut.most + 1) * (tokenizer.longest if tokenizer else 1)
+    if len(text) <= room:
+        return text
+    return text[-room:] if cut.from_start else text[:room]
 
 
 def asked(texts: Sequence[Tokens], param: str, *, per_token: bool = False) -> EmbeddingRequest:
@@ -145,7 +287,7 @@ def usage_of_texts(request: EmbeddingRequest) -> EmbeddingUsage:
     return EmbeddingUsage(len(request.prompt.tokens), len(request.prompt.tokens))
 
 
-def check_width(dimensions: int | None, loaded: Loaded) -> int | None:
+def check_width(dimensions: int | None, loaded: Loaded, param: str = "dimensions") -> int | None:
     """Elements that vectors are cut to. Raises RequestError where that makes no sense of them."""
     width = loaded.config.vectors.width
     if dimensions is None or dimensions == width:
@@ -153,10 +295,10 @@ def check_width(dimensions: int | None, loaded: Loaded) -> int | None:
     if not loaded.config.vectors.can_be_cut:
         raise RequestError(
             f"{loaded.model_id} was not trained for shorter vectors: they have {width} elements.",
-            param="dimensions", hint="Leave dimensions out.",
+            param=param, hint=f"Leave {param} out.",
         )  # fmt: skip
     if not 1 <= dimensions < width:
-        raise RequestError(f"dimensions must be from 1 to {width}.", param="dimensions")
+        raise RequestError(f"{param} must be from 1 to {width}.", param=param)
     return dimensions
 
 

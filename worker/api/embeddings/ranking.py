@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
-from itertools import chain
+from itertools import count
 
 import msgspec
 import numpy as np
@@ -16,15 +16,21 @@ from worker.api.common.body import HttpRequest
 from worker.api.common.preparing import Preparing
 from worker.api.common.prompts import plain_tokens
 from worker.api.common.vectors import (
+    Cut,
     Tokens,
     VectorExchange,
     asked,
     check_count,
-    most_of,
+    check_text,
+    cut_of,
+    longest_of,
+    near,
     text_tokens,
     usage_of_texts,
 )
 from worker.api.embeddings.schemas import (
+    CohereMeta,
+    CohereVersion,
     InferenceRank,
     RankedResult,
     RankedText,
@@ -33,8 +39,9 @@ from worker.api.embeddings.schemas import (
     ScoreEntry,
     ScoreList,
     ScoreRequest,
+    VoyageRank,
 )
-from worker.engine.embedding import EmbeddingRequest, normalised
+from worker.engine.embedding import EmbeddingBackend, EmbeddingRequest, normalised
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 
@@ -42,42 +49,73 @@ _PLACE = re.compile(r"\{(query|document)\}")
 
 
 def pair_tokens(
-    query: str, document: str, loaded: Loaded, param: str, *, most: int | None = None
-) -> Sequence[int]:
+    query: str, document: str, loaded: Loaded, places: tuple[str, str], cut: Cut | None
+) -> Tokens:
     """By the file's template `rerank`, or with the tokens that the tokenizer puts around two texts.
+    What the texts spell out is no control token.
 
-    most  the document is cut, so that both have so many tokens
-
-    What the texts spell out is no control token. Raises RequestError.
+    places  what the client calls the two. Raises RequestError that names one of them.
     """
-    tokens = _pair(query, document, loaded, param)
-    if most is None or len(tokens) <= most:
-        return tokens
-    # A shorter document may have a token more where it was cut: so it is looked again.
+    if cut is not None:
+        query, document = (near(text, cut, loaded) for text in (query, document))
+    first, second = (
+        plain_tokens(text, loaded, place)
+        for text, place in zip((query, document), places, strict=True)
+    )
+    own = len(second)
+    tokenizer = loaded.config.tokenizer
+    template = tokenizer.chat_templates.get("rerank") if tokenizer else None
+    if template is None:
+        if cut is not None:
+            first, second = _fitting(first, second, cut.most - len(_joined([], [], loaded)), cut)
+        tokens = _joined(first, second, loaded)
+    else:
+        tokens = _filled(template, {"query": query, "document": document}, loaded, places[1])
+        if cut is not None:
+            tokens = _filled_in(template, tokens, (first, second), cut, loaded, places[1])
+    place = places[len(tokens) - own < longest_of(loaded)]
+    return check_text(tokens, loaded, place)
+
+
+def _fitting(
+    first: Sequence[int], second: Sequence[int], room: int, cut: Cut
+) -> tuple[Sequence[int], Sequence[int]]:
+    """Both cut to `room` tokens together: the longer one first, then both to the half."""
+    room = max(0, room)
+    num_second = len(second) if cut.of_one is None else min(len(second), cut.of_one)
+    num_first = min(len(first), max(room - num_second, room // 2))
+    num_second = min(num_second, room - num_first)
+    if cut.from_start:
+        return first[len(first) - num_first :], second[len(second) - num_second :]
+    return first[:num_first], second[:num_second]
+
+
+def _filled_in(
+    template: str, whole: list[int], pair: tuple[list[int], list[int]], cut: Cut, loaded: Loaded,
+    param: str,
+) -> list[int]:  # fmt: skip
+    """A template with two texts that are cut. A shorter text may have a token more where it was
+    cut: so it is looked again."""
     spelled = loaded.backend.vocab.spelled
-    own = plain_tokens(document, loaded, param)
-    keep = max(0, len(own) - (len(tokens) - most))
-    while len(tokens) > most and keep >= 0:
-        text = b"".join(spelled[token] for token in own[:keep]).decode("utf-8", "ignore")
-        tokens = _pair(query, text, loaded, param)
-        keep -= max(1, len(tokens) - most)
-    if len(tokens) > most:
-        raise RequestError(
-            f"query alone has more than the {most} tokens that are left for both.", param="query"
+    tokens, room = whole, cut.most - len(whole) + sum(map(len, pair))
+    is_short = cut.of_one is None or len(pair[1]) <= cut.of_one
+    while room >= 0 and (len(tokens) > cut.most or not is_short):
+        texts = (
+            b"".join(spelled[token] for token in part).decode("utf-8", "ignore")
+            for part in _fitting(*pair, room, cut)
         )
+        filled: dict[str, str] = dict(zip(("query", "document"), texts, strict=True))
+        tokens, is_short = _filled(template, filled, loaded, param), True
+        room -= max(1, len(tokens) - cut.most)
     return tokens
 
 
-def _pair(query: str, document: str, loaded: Loaded, param: str) -> list[int]:
-    tokenizer, vocab = loaded.config.tokenizer, loaded.backend.vocab
-    template = tokenizer.chat_templates.get("rerank") if tokenizer else None
-    if template is not None:
-        return _filled(template, {"query": query, "document": document}, loaded, param)
+def _joined(first: Sequence[int], second: Sequence[int], loaded: Loaded) -> list[int]:
+    vocab = loaded.backend.vocab
     before = [] if not vocab.adds_bos or vocab.bos is None else [vocab.bos]
     end = [] if not vocab.adds_eos or vocab.eos is None else [vocab.eos]
     between = [] if not vocab.adds_sep or vocab.sep is None else [vocab.sep]
-    tokens = [*before, *plain_tokens(query, loaded, "query"), *end, *between]
-    return [*tokens, *plain_tokens(document, loaded, param), *(end or between)]
+    return [*before, *first, *end, *between, *second, *(end or between)]
 
 
 def _filled(template: str, texts: dict[str, str], loaded: Loaded, param: str) -> list[int]:
@@ -104,20 +142,15 @@ _SOFTMAX = frozenset({"qwen3", "qwen3vl"})
 _YES = "yes"
 
 
-class _Match(msgspec.Struct, frozen=True):
+class Scoring(msgspec.Struct, frozen=True):
     """What is asked of the engine, and what the score of each pair is made of."""
 
     request: EmbeddingRequest
     scores: Callable[[Sequence[np.ndarray]], list[float]]
 
 
-def _match(
-    queries: list[str], texts: list[str], loaded: Loaded, param: str, *,
-    most: int | None, raw: bool,
-) -> _Match:  # fmt: skip
-    """queries: as many as texts, or one for all. Raises RequestError."""
-    check_count(len(texts), param)
-    pairs = list(zip(queries if len(queries) > 1 else queries * len(texts), texts, strict=True))
+def check_scores(loaded: Loaded) -> EmbeddingBackend:
+    """What makes scores. Raises RequestError where the model makes none."""
     embedder = loaded.backend.embedder
     if embedder is None or embedder.pooling == "none":
         raise RequestError(
@@ -125,55 +158,106 @@ def _match(
             hint="Serve a reranker or an embedding model, or start it with --pooling mean.",
             code="no_scores",
         )
+    return embedder
+
+
+def chances(outputs: np.ndarray, loaded: Loaded) -> np.ndarray:
+    """A classifier's outputs as numbers from 0 to 1, of several ones with the sum 1."""
+    if loaded.config.architecture in _SOFTMAX:
+        return outputs
+    if len(outputs) == 1:
+        return 1 / (1 + np.exp(-outputs))
+    powers = np.exp(outputs - outputs.max())
+    return powers / powers.sum()
+
+
+def match_of(
+    queries: Given, texts: Given, loaded: Loaded, cut: Cut | None, *, raw: bool = False
+) -> Scoring:
+    """queries: as many as texts, or one for all. Raises RequestError."""
+    param = texts.name
+    check_count(len(texts.texts), param)
+    embedder = check_scores(loaded)
     if embedder.pooling != "rank":
-        return _by_angle(queries, texts, loaded, param, most)
-    tokens = [pair_tokens(query, text, loaded, param, most=most) for query, text in pairs]
+        return _by_angle(queries, texts, loaded, cut)
+    asking = [*queries.placed] * (len(texts.texts) if len(queries.texts) == 1 else 1)
+    tokens = [
+        pair_tokens(query, text, loaded, (one, other), cut)
+        for (query, one), (text, other) in zip(asking, texts.placed, strict=True)
+    ]
     labels = [label.lower() for label in loaded.config.vectors.labels]
     output = labels.index(_YES) if _YES in labels else 0
-    is_logit = embedder.width == 1 and loaded.config.architecture not in _SOFTMAX and not raw
 
     def scores(made: Sequence[np.ndarray]) -> list[float]:
-        found = np.array([each[output] for each in made], np.float64)
-        return (1 / (1 + np.exp(-found)) if is_logit else found).tolist()
+        found = [each.astype(np.float64) for each in made]
+        if not raw and len(found[0]) == 1:
+            found = [chances(each, loaded) for each in found]
+        return [float(each[output]) for each in found]
 
-    return _Match(asked(tokens, param), scores)
+    return Scoring(asked(tokens, param), scores)
 
 
-def _by_angle(
-    queries: Sequence[str], texts: Sequence[str], loaded: Loaded, param: str, most: int | None
-) -> _Match:
+class Given(msgspec.Struct, frozen=True):
+    """Texts, and what the client calls them.
+
+    is_list  whether it sent a list, so that each has a place in it
+    """
+
+    name: str
+    texts: Sequence[str]
+    is_list: bool = True
+
+    @property
+    def placed(self) -> list[tuple[str, str]]:
+        """Each text with its place."""
+        names = (f"{self.name}[{place}]" if self.is_list else self.name for place in count())
+        return list(zip(self.texts, names, strict=False))
+
+
+def _by_angle(queries: Given, texts: Given, loaded: Loaded, cut: Cut | None) -> Scoring:
     """The cosine of the angle between the vectors of both."""
+    least = cut and msgspec.structs.replace(cut, most=min(cut.most, cut.of_one or cut.most))
     tokens: list[Tokens] = [
-        text_tokens(text, loaded, name, most=most)
-        for text, name in chain(
-            ((query, "query") for query in queries), ((text, param) for text in texts)
-        )
+        text_tokens(text, loaded, place, cut=how)
+        for given, how in ((queries, cut), (texts, least))
+        for text, place in given.placed
     ]
+    num_queries = len(queries.texts)
 
     def scores(made: Sequence[np.ndarray]) -> list[float]:
         rows = normalised(np.stack(made)).astype(np.float64)
-        asking, asked_of = rows[: len(queries)], rows[len(queries) :]
+        asking, asked_of = rows[:num_queries], rows[num_queries:]
         return (asking * asked_of).sum(axis=1).clip(-1, 1).tolist()
 
-    return _Match(asked(tokens, param), scores)
+    return Scoring(asked(tokens, texts.name), scores)
 
 
-def _rerank(body: RerankRequest, loaded: Loaded) -> _Match:
+# Where a document that is too long is cut if the body says nothing: as Cohere has it.
+_CUTTING = frozenset({"/v1/rerank", "/v2/rerank"})
+
+
+def _rerank(body: RerankRequest, path: str, loaded: Loaded) -> Scoring:
     if body.query is None:
         raise RequestError("query is missing.", param="query")
     param = "documents" if body.texts is None else "texts"
     texts = _documents(body)
     if not texts:
         raise RequestError(f"{param} is missing or empty.", param=param)
-    if body.top_n is not None and body.top_n < 1:
-        raise RequestError("top_n must be 1 or more.", param="top_n")
-    given = {
-        "truncate_prompt_tokens": body.truncate_prompt_tokens,
-        "max_tokens_per_doc": body.max_tokens_per_doc,
-    }
-    name, value = next(((n, v) for n, v in given.items() if v is not None), ("", None))
-    most = most_of(value, loaded, name)
-    return _match([body.query], texts, loaded, param, most=most, raw=bool(body.raw_scores))
+    for name in ("top_n", "top_k"):
+        most: int | None = getattr(body, name)
+        if most is not None and most < 1:
+            raise RequestError(f"{name} must be 1 or more.", param=name)
+    of_one = body.max_tokens_per_doc
+    if of_one is not None and of_one != -1 and of_one < 1:
+        raise RequestError(
+            "max_tokens_per_doc must be 1 or more, or -1 to fit.", param="max_tokens_per_doc"
+        )
+    usual = of_one is not None or (path in _CUTTING and body.texts is None)
+    cut = cut_of(body, loaded, usual=usual)
+    if cut is not None and of_one is not None and of_one > 0:
+        cut = msgspec.structs.replace(cut, of_one=of_one)
+    query = Given("query", [body.query], is_list=False)
+    return match_of(query, Given(param, texts), loaded, cut, raw=bool(body.raw_scores))
 
 
 def _documents(body: RerankRequest) -> list[str]:
@@ -188,13 +272,15 @@ _PATHS = ["/v1/rerank", "/v2/rerank", "/rerank", "/v1/reranking", "/reranking"]
 @post(_PATHS, status_code=200, summary="Rank documents by how well they match a question")
 async def rerank(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
     """The best first."""
+    path = request.url.path
     body = await preparing.body(request, RerankRequest, loaded)
-    match = await preparing.texts(request, body, loaded, _rerank, body, loaded)
+    match = await preparing.texts(request, body, loaded, _rerank, body, path, loaded)
     texts, shows = _documents(body), bool(body.return_documents or body.return_text)
 
     def reply(made: Sequence[np.ndarray]) -> object:
         scores = match.scores(made)
-        order = sorted(range(len(scores)), key=lambda place: -scores[place])[: body.top_n]
+        order = sorted(range(len(scores)), key=lambda place: -scores[place])
+        order = order[: body.top_n or body.top_k]
         if body.texts is not None:
             return [
                 InferenceRank(place, scores[place], texts[place] if shows else None)
@@ -207,27 +293,38 @@ async def rerank(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> 
                 RankedResult(place, scores[place], RankedText(texts[place]) if shows else None)
                 for place in order
             ],
+            data=[
+                VoyageRank(place, scores[place], texts[place] if shows else None) for place in order
+            ],
             usage=usage_of_texts(match.request),
-            meta={"billed_units": {"search_units": 1}},
+            meta=meta_of(path, match.request, search_units=1),
         )
 
-    return VectorExchange(match.request, request.url.path, loaded, reply)
+    return VectorExchange(match.request, path, loaded, reply)
 
 
-def _score(body: ScoreRequest, loaded: Loaded) -> _Match:
+def meta_of(path: str, request: EmbeddingRequest, **billed: int) -> CohereMeta:
+    """Of an answer in Cohere's shape; billed: what its API would put on the bill."""
+    version = "2" if path.startswith("/v2/") else "1"
+    count = len(request.prompt.tokens)
+    return CohereMeta(CohereVersion(version), billed, {"input_tokens": count})
+
+
+def _score(body: ScoreRequest, loaded: Loaded) -> Scoring:
     first, second = body.text_1 or body.queries, body.text_2 or body.documents
     names = ("text_1", "text_2") if body.queries is None else ("queries", "documents")
     if not first or not second:
         name = names[bool(first)]
         raise RequestError(f"{name} is missing or empty.", param=name)
-    queries = [first] if isinstance(first, str) else first
-    texts = [second] if isinstance(second, str) else second
-    if len(queries) not in (1, len(texts)):
+    queries, texts = (
+        Given(name, [given] if isinstance(given, str) else given, is_list=isinstance(given, list))
+        for name, given in zip(names, (first, second), strict=True)
+    )
+    if len(queries.texts) not in (1, len(texts.texts)):
         raise RequestError(
             f"{names[0]} must be one text, or as many as {names[1]} has.", param=names[0]
         )
-    most = most_of(body.truncate_prompt_tokens, loaded, "truncate_prompt_tokens")
-    return _match(queries, texts, loaded, names[1], most=most, raw=bool(body.raw_scores))
+    return match_of(queries, texts, loaded, cut_of(body, loaded), raw=bool(body.raw_scores))
 
 
 @post(["/v1/score", "/score"], status_code=200, summary="How well two texts match (vLLM)")

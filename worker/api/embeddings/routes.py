@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -19,15 +18,20 @@ from worker.api.common.vectors import (
     MOST_NORM,
     VectorExchange,
     asked,
+    check_pooled,
     check_vectors,
     check_width,
-    most_of,
+    cut_of,
     texts_of,
     usage_of_texts,
 )
+from worker.api.embeddings.cohere import CohereEmbedReply, CohereEmbedRequest, cohere_embed
+from worker.api.embeddings.encoding import KINDS, encoded
 from worker.api.embeddings.ranking import rerank, score
 from worker.api.embeddings.schemas import (
+    BASE64,
     ENCODINGS,
+    TYPES,
     EmbeddingEntry,
     EmbeddingList,
     EmbeddingsRequest,
@@ -40,6 +44,16 @@ from worker.api.embeddings.schemas import (
     RerankRequest,
     ScoreList,
     ScoreRequest,
+)
+from worker.api.embeddings.tei import (
+    EmbedRequest,
+    Prediction,
+    PredictRequest,
+    SimilarityRequest,
+    tei_embed,
+    tei_embed_all,
+    tei_predict,
+    tei_similarity,
 )
 from worker.engine.embedding import EmbeddingRequest, normalised
 from worker.errors import RequestError
@@ -59,12 +73,16 @@ def _asked(
         raise RequestError(
             f"embd_normalize must be from -1 to {MOST_NORM}.", param="embd_normalize"
         )
-    check_width(body.dimensions, loaded)
-    most = most_of(body.truncate_prompt_tokens, loaded, "truncate_prompt_tokens")
+    for name in ("output_dtype", "embedding_type"):
+        kind: str | None = getattr(body, name)
+        allowed = KINDS if name == "output_dtype" else TYPES
+        if kind not in (None, *allowed):
+            raise RequestError(f"{name} must be {' or '.join(allowed)}.", param=name)
+    _width(body, loaded)
     given = body.input
     if isinstance(body, LlamaEmbeddingRequest) and given is None:
         given, param = body.content, "content"
-    texts = texts_of(given, loaded, param, most=most)
+    texts = texts_of(given, loaded, param, cut=cut_of(body, loaded))
     return asked(texts, param, per_token=per_token or pooling == "none")
 
 
@@ -72,24 +90,26 @@ def _made(
     vector: np.ndarray, body: EmbeddingsRequest, loaded: Loaded, usual: int = 2
 ) -> np.ndarray:
     norm = usual if body.embd_normalize is None else body.embd_normalize
-    return normalised(vector, norm, check_width(body.dimensions, loaded))
+    return normalised(vector, norm, _width(body, loaded))
+
+
+def _width(body: EmbeddingsRequest, loaded: Loaded) -> int | None:
+    if body.dimensions is None:
+        return check_width(body.output_dimension, loaded, "output_dimension")
+    return check_width(body.dimensions, loaded)
 
 
 def _told(vector: np.ndarray, body: EmbeddingsRequest) -> Any:
-    if body.encoding_format == "base64":
-        return base64.b64encode(vector.astype("<f4").tobytes()).decode()
-    return vector.tolist()
+    kinds = (body.output_dtype, body.embedding_type)
+    kind = next((kind for kind in kinds if kind not in (None, BASE64)), "float")
+    return encoded(vector, kind, as_text=BASE64 in (body.encoding_format, body.embedding_type))
 
 
 @post("/v1/embeddings", status_code=200, summary="Vectors of texts (OpenAI embeddings)")
 async def embeddings(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
     """One for each text."""
     body = await preparing.body(request, EmbeddingsRequest, loaded)
-    if check_vectors(loaded) == "none":
-        raise RequestError(
-            "This worker makes a vector for each token, as --pooling none says.",
-            hint="Ask /embeddings, or start it with another --pooling.",
-        )
+    check_pooled(loaded)
     wanted = await preparing.texts(request, body, loaded, _asked, body, loaded)
 
     def reply(vectors: Sequence[np.ndarray]) -> EmbeddingList:
@@ -143,8 +163,8 @@ _NOTES = "Of embedding models, and of others with `--pooling`."
 
 API = Api(
     name="Vectors",
-    text="Vectors of texts and how well texts match, as OpenAI's, llama-server's, vLLM's, Cohere's "
-    "and Jina's clients ask for them.",
+    text="Vectors of texts and how well texts match, as clients of OpenAI, llama-server, vLLM, "
+    "Cohere, Jina, Voyage and text-embeddings-inference ask for them.",
     routes=(
         Described(
             handler=embeddings,
@@ -196,6 +216,54 @@ API = Api(
             refuses=(*_COMPUTED, *NO_SCORES),
             notes="By a reranker's scores, or by the cosine of an embedding model's vectors.",
             examples={"pair": {"text_1": _QUESTION, "text_2": "Once it rains."}},
+        ),
+        Described(
+            handler=cohere_embed,
+            takes=CohereEmbedRequest,
+            gives={JSON: CohereEmbedReply},
+            refuses=(*_COMPUTED, *NO_VECTORS),
+            notes=_NOTES,
+            examples={
+                "texts": {"texts": _RAIN["input"]},
+                "bits": {"texts": _RAIN["input"], "embedding_types": ["float", "ubinary"]},
+            },
+        ),
+        Described(
+            handler=tei_embed,
+            takes=EmbedRequest,
+            needs=("inputs",),
+            gives={JSON: list[list[float]]},
+            refuses=(*_COMPUTED, *NO_VECTORS),
+            notes=_NOTES,
+            examples={"two texts": {"inputs": _RAIN["input"], "truncate": True}},
+        ),
+        Described(
+            handler=tei_embed_all,
+            takes=EmbedRequest,
+            needs=("inputs",),
+            gives={JSON: list[list[list[float]]]},
+            refuses=(*_COMPUTED, *NO_VECTORS),
+            notes=_NOTES,
+            examples={"a text": {"inputs": "Once it rains."}},
+        ),
+        Described(
+            handler=tei_similarity,
+            takes=SimilarityRequest,
+            gives={JSON: list[float]},
+            refuses=(*_COMPUTED, *NO_SCORES),
+            notes="By a reranker's scores, or by the cosine of an embedding model's vectors.",
+            examples={
+                "texts": {"inputs": {"source_sentence": _QUESTION, "sentences": _RAIN["input"]}}
+            },
+        ),
+        Described(
+            handler=tei_predict,
+            takes=PredictRequest,
+            needs=("inputs",),
+            gives={JSON: list[Prediction | list[Prediction]]},
+            refuses=(*_COMPUTED, *NO_SCORES),
+            notes="Of rerankers and other files with a classifier.",
+            examples={"pair": {"inputs": [[_QUESTION, "Once it rains."]]}},
         ),
     ),
 )  # fmt: skip

@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
 from worker.api.common.bounds import at_least, between, one_of
-from worker.api.common.vectors import MOST_NORM, EmbeddingUsage, Inputs
+from worker.api.common.vectors import MOST_NORM, CutFields, EmbeddingUsage, Inputs
+from worker.api.embeddings.encoding import KINDS, Elements
 
-ENCODINGS = ("float", "base64")
+BASE64 = "base64"
+ENCODINGS = ("float", BASE64)
+TYPES = (*KINDS, BASE64)
 
 
-class EmbeddingsRequest(msgspec.Struct, kw_only=True):
+class EmbeddingsRequest(CutFields, kw_only=True):
     """POST /v1/embeddings, and vLLM's /pooling.
 
     input                   a text, a list of texts, token ids, or a list of lists of token ids
     model                   anything: one worker serves one model
-    encoding_format         base64: float32, little-endian
-    dimensions              the first so many elements, of a model that was trained for that
-    embd_normalize          -1 not, 0 the largest element is 32,760, 1 the sum, 2 the length is 1
-    truncate_prompt_tokens  longer texts are cut to so many tokens; -1: to as many as can be
+    encoding_format   base64: of the elements' bytes, of which float32 are little-endian
+    dimensions        the first so many elements, of a model that was trained for that
+    output_dimension  Voyage's name of it
+    output_dtype      Voyage's: elements as integers from -127 to 127 or as bits, eight in one
+    embedding_type    Jina's name of it, which has base64 too
+    embd_normalize    -1 not, 0 the largest element is 32,760, 1 the sum, 2 the length is 1
     """
 
     input: Inputs = None
     model: str | None = None
     encoding_format: Annotated[str | None, one_of(*ENCODINGS)] = None
     dimensions: Annotated[int | None, at_least(1)] = None
+    output_dimension: Annotated[int | None, at_least(1)] = None
+    output_dtype: Annotated[str | None, one_of(*KINDS)] = None
+    embedding_type: Annotated[str | None, one_of(*TYPES)] = None
     embd_normalize: Annotated[int | None, between(-1, MOST_NORM)] = None
-    truncate_prompt_tokens: Annotated[int | None, at_least(-1)] = None
 
 
 class LlamaEmbeddingRequest(EmbeddingsRequest, kw_only=True):
@@ -44,7 +51,7 @@ class EmbeddingEntry(msgspec.Struct):
     """One text's vector, or its text in base64."""
 
     index: int
-    embedding: list[float] | str
+    embedding: Elements
     object: str = "embedding"
 
 
@@ -89,7 +96,7 @@ class RankedText(msgspec.Struct):
     text: str
 
 
-class RerankRequest(msgspec.Struct, kw_only=True):
+class RerankRequest(CutFields, kw_only=True):
     """POST /v1/rerank and /rerank.
 
     query             what the documents are to match
@@ -97,11 +104,11 @@ class RerankRequest(msgspec.Struct, kw_only=True):
     texts             the same, for clients of text-embeddings-inference, who get another answer
     model             anything: one worker serves one model
     top_n             the best so many; all where it is not given
+    top_k             Voyage's name of it
     return_documents  true: each result with its document
     return_text       another name of it
     raw_scores        true: what the classifier says, which else becomes a number from 0 to 1
-    truncate_prompt_tokens  longer documents are cut, so that both have so many tokens; -1: to fit
-    max_tokens_per_doc      another name of it
+    max_tokens_per_doc  longer documents are cut to so many tokens
     """
 
     query: str | None = None
@@ -109,10 +116,10 @@ class RerankRequest(msgspec.Struct, kw_only=True):
     texts: list[str] | None = None
     model: str | None = None
     top_n: Annotated[int | None, at_least(1)] = None
+    top_k: Annotated[int | None, at_least(1)] = None
     return_documents: bool | None = None
     return_text: bool | None = None
     raw_scores: bool | None = None
-    truncate_prompt_tokens: Annotated[int | None, at_least(-1)] = None
     max_tokens_per_doc: Annotated[int | None, at_least(-1)] = None
 
 
@@ -124,15 +131,38 @@ class RankedResult(msgspec.Struct, omit_defaults=True):
     document: RankedText | None = None
 
 
+class VoyageRank(msgspec.Struct, omit_defaults=True):
+    """The same as Voyage has it."""
+
+    index: int
+    relevance_score: float
+    document: str | None = None
+
+
+class CohereVersion(msgspec.Struct):
+    """Of Cohere's API."""
+
+    version: str
+
+
+class CohereMeta(msgspec.Struct):
+    """What Cohere counts."""
+
+    api_version: CohereVersion
+    billed_units: dict[str, int]
+    tokens: dict[str, int]
+
+
 class RerankReply(msgspec.Struct, kw_only=True):
-    """The best first."""
+    """The best first: `results` is Cohere's and Jina's, `data` Voyage's."""
 
     id: str
     object: str = "list"
     model: str
     results: list[RankedResult]
+    data: list[VoyageRank]
     usage: EmbeddingUsage
-    meta: dict[str, Any]
+    meta: CohereMeta
 
 
 class InferenceRank(msgspec.Struct, omit_defaults=True):
@@ -143,7 +173,7 @@ class InferenceRank(msgspec.Struct, omit_defaults=True):
     text: str | None = None
 
 
-class ScoreRequest(msgspec.Struct, kw_only=True):
+class ScoreRequest(CutFields, kw_only=True):
     """POST /v1/score and /score: one text against each of several, or pairs of texts.
 
     text_1     a text, or several
@@ -151,8 +181,7 @@ class ScoreRequest(msgspec.Struct, kw_only=True):
     queries    another name of text_1
     documents  another name of text_2
     model      anything: one worker serves one model
-    raw_scores              true: what the classifier says, which else is a number from 0 to 1
-    truncate_prompt_tokens  longer texts of text_2 are cut; -1: to fit
+    raw_scores  true: what the classifier says, which else is a number from 0 to 1
     """
 
     text_1: str | list[str] | None = None
@@ -161,7 +190,6 @@ class ScoreRequest(msgspec.Struct, kw_only=True):
     documents: str | list[str] | None = None
     model: str | None = None
     raw_scores: bool | None = None
-    truncate_prompt_tokens: Annotated[int | None, at_least(-1)] = None
 
 
 class ScoreEntry(msgspec.Struct):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import zlib
 from typing import Any
 
@@ -12,9 +11,10 @@ from litestar import Response, get
 from worker import __version__, log
 from worker.api.common.chat.templates import WITH_TOOLS, source_of
 from worker.api.common.errors import json_response
-from worker.api.common.sampling import defaults_of, told_settings
+from worker.api.common.sampling import told_settings
 from worker.engine.stats import SequenceProgress
-from worker.errors import RequestError, UnavailableError
+from worker.errors import UnavailableError
+from worker.lifecycle.default_sampling import default_sampling
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 
@@ -90,15 +90,14 @@ class SlotInfo(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 def props_of(worker: Worker, loaded: Loaded) -> Props:
     """Read from the settings, the file and the loaded model."""
-    vocab, template, tokenizer = loaded.backend.vocab, None, loaded.config.tokenizer
+    vocab, tokenizer = loaded.backend.vocab, loaded.config.tokenizer
     named = tokenizer.chat_templates if tokenizer else {}
-    with contextlib.suppress(RequestError):  # who chats is told
-        template = source_of(tokenizer, worker.settings)
+    template = source_of(tokenizer, worker.settings)
     return Props(
         default_generation_settings=Defaults(
             loaded.backend.max_length,
             told_settings(
-                defaults_of(loaded.config, worker.settings),
+                default_sampling(loaded.config, worker.settings),
                 worker.settings.n_predict,
                 loaded.backend.end_tokens,
             ),

@@ -131,8 +131,8 @@ class WritingExchange(DeltaExchange):
 
     def _whole(self, writing: Writing, content: str, tokens: list[int]) -> Written:
         tally, last, number = writing.tally, writing.last, self._body.id_slot
-        if number is not None and number >= 0:
-            prompt = writing.prompt
+        prompt = writing.prompt
+        if number is not None and number >= 0 and not prompt.media:
             self._loaded.slots.note(number, prompt.key, (*prompt.tokens, *writing.tokens))
         kind = "limit"
         if last is not None and last.finish_reason == "stop":
@@ -158,6 +158,8 @@ class WritingExchange(DeltaExchange):
         )
 
     def _spelled(self, prompt: TextPrompt) -> str:
+        if prompt.media:
+            return prompt.text
         backend = self._loaded.backend
         parts = (
             backend.pieces[token] or backend.vocab.name(token).encode() for token in prompt.tokens

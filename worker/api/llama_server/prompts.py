@@ -6,11 +6,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, cast
 
+from worker.api.common.gallery import GALLERY, Gallery
+from worker.api.common.media_formats import kind_of
 from worker.api.common.prompts import (
     TextPrompt,
     Truncated,
     check_hopeless,
     plain_tokens,
+    rendered_prompt,
     text_prompt,
     to_be_continued,
     token_prompt,
@@ -22,6 +25,7 @@ from worker.lifecycle.loaded import Loaded
 from worker.limits import SEQUENCES
 
 PARAM = "prompt"
+MARKER = "<__media__>"  # llama-server's
 
 
 def prompts_of(body: WritingRequest, loaded: Loaded) -> tuple[TextPrompt, ...]:
@@ -47,11 +51,9 @@ def _one(given: Any, loaded: Loaded) -> TextPrompt:
         given = {"prompt_string": given.prompt_string, "multimodal_data": given.multimodal_data}
     if isinstance(given, dict):
         fields = cast("dict[str, Any]", given)
-        if fields.get("multimodal_data"):
-            raise RequestError(
-                "prompt has pictures or sound, and this worker reads text.", param=PARAM
-            )
         given = fields.get("prompt_string")
+        if (shown := fields.get("multimodal_data")) and isinstance(given, str):
+            return _with_media(given, shown, loaded)
     if isinstance(given, str):
         return text_prompt(given, loaded, PARAM)
     if not isinstance(given, list):
@@ -67,6 +69,32 @@ def _one(given: Any, loaded: Loaded) -> TextPrompt:
         else:
             raise RequestError("prompt must be texts and token ids.", param=PARAM)
     return token_prompt(tokens, loaded, PARAM)
+
+
+def _with_media(text: str, data: Any, loaded: Loaded) -> TextPrompt:
+    """A text with a marker for each picture or sound, which are base64. Raises RequestError."""
+    given = cast("list[Any]", data) if isinstance(data, list) else [data]
+    gallery = GALLERY.get() or Gallery(loaded.media)
+    texts = text.split(MARKER)
+    if len(texts) != len(given) + 1:
+        raise RequestError(
+            f"prompt_string has {len(texts) - 1} times {MARKER}, and multimodal_data holds "
+            f"{len(given)} pictures and sounds.",
+            param=PARAM,
+            hint=f"Write {MARKER} once for each.",
+        )
+    marked = texts[0]
+    for place, (medium, after) in enumerate(zip(given, texts[1:], strict=True)):
+        where = f"multimodal_data[{place}]"
+        if not isinstance(medium, str) or not medium:
+            raise RequestError(f"{where} is no base64.", param=PARAM, hint="Send a file's bytes.")
+        kind = kind_of(medium)
+        mark = gallery.shown(kind, medium, (where, PARAM))
+        if mark is None:
+            why = "is no base64 of a file" if gallery.takes(kind) else gallery.reads(kind)
+            raise RequestError(f"{where}: {why}.", param=PARAM)
+        marked += mark + after
+    return rendered_prompt(marked, loaded, PARAM)
 
 
 def _is_id(value: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
@@ -65,7 +65,7 @@ class InfillRequest(WritingFields, kw_only=True):
 
 
 class PromptObject(msgspec.Struct):
-    """A text; its pictures are refused."""
+    """A text with `<__media__>` for each picture or sound, whose bytes are base64."""
 
     prompt_string: str
     multimodal_data: Any = None
@@ -74,10 +74,12 @@ class PromptObject(msgspec.Struct):
 class WritingRequest(WritingFields, kw_only=True):
     """POST /completion.
 
-    prompt  a text, `{"prompt_string": TEXT}`, or a list of texts and token ids, which are one
-            prompt where one of them is an id; or a list of such
+    prompt  a text, `{"prompt_string": TEXT, "multimodal_data": [BASE64]}`, or a list of texts and
+            token ids, which are one prompt where one of them is an id; or a list of such
     n_cmpl  answers to each prompt
     """
+
+    shows_media: ClassVar[bool] = True
 
     prompt: str | PromptObject | list[Any] | None = None
     n_cmpl: Annotated[int | None, between(1, SEQUENCES.most)] = None

@@ -16,12 +16,13 @@ from worker.api.common.bounds import at_least
 from worker.api.common.errors import json_response
 from worker.api.common.preparing import Preparing
 from worker.api.common.vectors import (
+    Cut,
     Inputs,
     VectorExchange,
     asked,
     check_vectors,
     check_width,
-    most_of,
+    longest_of,
     texts_of,
 )
 from worker.engine.embedding import EmbeddingRequest, normalised
@@ -70,10 +71,13 @@ class OllamaEmbeddingsReply(msgspec.Struct):
     embedding: list[float]
 
 
+_CUT_IT = "Leave truncate out to have it cut, or shorten it."
+
+
 def _asked(given: str | list[str], param: str, loaded: Loaded, *, cuts: bool) -> EmbeddingRequest:
-    most = most_of(-1, loaded, param) if cuts else None
+    cut = Cut(longest_of(loaded)) if cuts else None
     pooling = check_vectors(loaded)
-    texts = texts_of(cast("Inputs", given), loaded, param, most=most)
+    texts = texts_of(cast("Inputs", given), loaded, param, cut=cut, advice=_CUT_IT)
     return asked(texts, param, per_token=pooling == "none")
 
 

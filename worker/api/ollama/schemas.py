@@ -4,7 +4,7 @@ reply of the same shape."""
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -59,6 +59,8 @@ class OllamaChatRequest(OllamaRequest, kw_only=True):
     tools     functions that the model may call
     """
 
+    shows_media: ClassVar[bool] = True
+
     messages: Annotated[list[OllamaMessage | None] | None, items(MESSAGES.most)] = None
     system: MessageContent = None
     tools: Annotated[DeclaredTools, items(TOOLS.most)] = None
@@ -74,6 +76,8 @@ class GenerateRequest(OllamaRequest, kw_only=True):
     images   pictures that the question is about
     context  what another server said of earlier requests; it is refused
     """
+
+    shows_media: ClassVar[bool] = True
 
     prompt: str | None = None
     suffix: str | None = None

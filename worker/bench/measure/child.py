@@ -265,7 +265,7 @@ def main() -> None:
     # What native code prints must not come between the lines.
     out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    log.configure("console", quiet=True)
+    log.configure("console", "error")
     asked = b""
     while not asked.endswith(b"\n"):
         data = os.read(0, 1 << 16)

@@ -14,10 +14,10 @@ from worker.bench.measure.bare_loop import GREEDY
 from worker.bench.measure.machine import process_memory
 from worker.bench.sections import DraftSpeed, VectorSpeed
 from worker.bench.sizes import Sizes
-from worker.engine.embedding import cut, normalised, vectors_wanted
+from worker.engine.embedding import normalised, shorten, vectors_wanted
 from worker.engine.engine import Engine
 from worker.engine.request import GenerationParams, Prompt, Request
-from worker.errors import UsageError
+from worker.errors import UsageError, counted
 from worker.llama.backend import LlamaBackend
 from worker.llama.companion import DraftModel, Heads
 
@@ -111,10 +111,10 @@ def measure_vectors(
         raise UsageError("This model makes no vectors of texts.")
     lines = [line for line in text.splitlines() if line.strip()][:MOST_TEXTS]
     if len(lines) < FEWEST_TEXTS:
-        raise UsageError(f"The text has {len(lines)} lines, {FEWEST_TEXTS} are needed.")
+        raise UsageError(f"The text has {counted(len(lines), 'line')}, {FEWEST_TEXTS} are needed.")
     vocab = backend.vocab
     texts = [
-        cut(vocab.tokenize(line, add_special=True, parse_special=False), embedder.max_length,
+        shorten(vocab.tokenize(line, add_special=True, parse_special=False), embedder.max_length,
             vocab.ends_of_texts)
         for line in lines
     ]  # fmt: skip

@@ -1,27 +1,16 @@
-"""A `worker serve` process of our own, on a free port of the loopback interface."""
+"""A `worker serve` process with the settings of a run."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Generator
 from pathlib import Path
-from typing import IO
 
-import msgspec
-
-from worker.errors import BackendError
+from worker.lifecycle import server_process
+from worker.lifecycle.server_process import ServerAddress
 from worker.settings import OPTIONS, Settings
 
-START_TIMEOUT_S = 600.0
-_STOP_TIMEOUT_S = 20.0
-_POLL_S = 0.02
-_TOLD_AT_LAST = "large pages"
+_LAST_EVENT = "large pages"  # after it nothing in memory moves
 # The settings of a run that its server gets; the others do not bear on speed or memory.
 _TOLD = frozenset({
     "ctx_size", "parallel", "threads", "threads_batch", "batch_size", "ubatch_size", "backend",
@@ -30,36 +19,16 @@ _TOLD = frozenset({
 })  # fmt: skip
 
 
-class ServerAddress(msgspec.Struct, frozen=True):
-    """Where a server of ours listens, and its process."""
-
-    host: str
-    port: int
-    pid: int
-
-
 @contextlib.contextmanager
 def serving(model: Path, settings: Settings) -> Generator[ServerAddress]:
     """A server that is ready, its memory in large pages; stopped afterwards, whatever happens.
 
     Raises BackendError.
     """
-    # -P: a folder named `worker` where we happen to stand is not ours.
-    command = [sys.executable, "-P", "-m", "worker", "serve", "--model", str(model)]
-    command += ["--host", "127.0.0.1", "--port", "0", "--log-format", "json"]
-    # When we end, however that is, its standard input ends, and so does the server.
-    command += ["--die-with-parent", "stdin", *arguments_of(settings)]
-    # The server appends and we read through another open file: with one for both, our going back to
-    # the beginning would make the server write over its first lines.
-    with tempfile.NamedTemporaryFile("r") as log, Path(log.name).open("ab") as written:
-        process = subprocess.Popen(  # noqa: S603  (our own interpreter and module)
-            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=written,
-            env=clean_environment(),
-        )  # fmt: skip
-        try:
-            yield _wait(process, log)
-        finally:
-            _stop(process)
+    words = ["--model", str(model), *arguments_of(settings)]
+    environment = server_process.clean_environment()
+    with server_process.serving(words, environment, until=_LAST_EVENT) as address:
+        yield address
 
 
 def arguments_of(settings: Settings) -> list[str]:
@@ -81,51 +50,3 @@ def arguments_of(settings: Settings) -> list[str]:
     if settings.lora:
         words["--lora-scaled"] = ",".join(f"{each.file}:{each.scale}" for each in settings.lora)
     return [word for pair in words.items() for word in pair]
-
-
-def clean_environment() -> dict[str, str]:
-    """The environment without the variables that stand for options: the run has read them."""
-    ours = {name for option in OPTIONS for name in option.variables}
-    return {name: value for name, value in os.environ.items() if name not in ours}
-
-
-def _wait(process: subprocess.Popen[bytes], log: IO[str]) -> ServerAddress:
-    """Poll the log until the model is loaded and nothing is moved any more."""
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline:
-        ended = process.poll() is not None
-        log.seek(0)
-        lines = log.read().splitlines()
-        events = {entry.event: entry for entry in map(_entry, lines)}
-        if _TOLD_AT_LAST in events and "listening" in events:
-            host, _, port = events["listening"].url.removeprefix("http://").rpartition(":")
-            return ServerAddress(host, int(port), process.pid)
-        if ended:
-            last = next((line for line in reversed(lines) if line.startswith("error: ")), "")
-            raise BackendError(
-                f"The server ended with code {process.returncode} before it was ready"
-                + (f" ({last.removeprefix('error: ')})" if last else "")
-                + "."
-            )
-        time.sleep(_POLL_S)
-    raise BackendError(f"The server was not ready within {START_TIMEOUT_S:.0f} s.")
-
-
-class _LogEntry(msgspec.Struct):
-    event: str = ""
-    url: str = ""
-
-
-def _entry(line: str) -> _LogEntry:
-    with contextlib.suppress(msgspec.DecodeError):
-        return msgspec.json.decode(line, type=_LogEntry)
-    return _LogEntry()
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    process.send_signal(signal.SIGTERM)
-    try:
-        process.wait(_STOP_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-    process.communicate()

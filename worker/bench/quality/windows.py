@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from worker.bench.figures import Floats, Ids
 from worker.bench.plan import Corpus
-from worker.errors import UsageError
+from worker.errors import UsageError, counted
 from worker.llama.backend import LlamaBackend
 from worker.llama.vocab import Vocab
 
@@ -67,7 +67,7 @@ def cut(text: str, vocab: Vocab, width: int, most: int) -> Windows:
     width = min(width, len(ids))
     if width < MIN_WINDOW:
         raise UsageError(
-            f"The text has {len(ids)} tokens, too few to measure quality on.",
+            f"The text has {counted(len(ids), 'token')}, too few to measure quality on.",
             hint=f"Give one of {MIN_WINDOW} tokens or more with --text, or use --no-quality.",
         )
     count = len(ids) // width

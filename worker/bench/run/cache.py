@@ -11,7 +11,6 @@ Files and rows together stay within a bound: the entry that was used longest ago
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import shutil
@@ -23,7 +22,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from worker.errors import UsageError
-from worker.files import written_whole
+from worker.files import lock, written_whole
 from worker.gguf.header import Identity
 
 DEFAULT_BYTES = 20 << 30
@@ -64,14 +63,12 @@ class BenchCache:
                 f"{self.folder} cannot be written to: {error.strerror}.", hint=_ELSEWHERE
             ) from None
         with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not lock(file):
                 raise UsageError(
                     "Another `worker bench` is running, and two would disturb each other.",
                     hint="Wait until it is done.",
                     code="BUSY",
-                ) from None
+                )
             yield
 
     def clean(self) -> int:

@@ -16,10 +16,10 @@ from typing import IO, TypeVar
 
 import msgspec
 
-from worker.bench.measure.server import clean_environment
 from worker.bench.run.cache import MAX_AGE_S, BenchCache, key_of
 from worker.bench.stages import BenchStage, Failure, Line, Progress, StageJob
 from worker.errors import BackendError
+from worker.lifecycle.server_process import clean_environment
 
 # A single batch of a large model can take minutes; nothing takes longer than this in silence.
 SILENCE_S = 1800.0

@@ -15,7 +15,7 @@ from worker.chat.message import Tool
 from worker.chat.reading.answer import CallGrammar, Syntax, SyntaxMarks
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import call_in_json
-from worker.chat.reading.lark import Lark, repeated, row
+from worker.chat.reading.lark import Lark, row
 from worker.chat.reading.source import Steps, TextSource
 
 OPEN, _USER = ">>>", "all"
@@ -37,7 +37,7 @@ class Functionary(Syntax, frozen=True):
         call = lark.one_of(
             [row(lark.text(tool.name), line_end, lark.arguments(tool)) for tool in tools]
         )
-        return CallGrammar("", repeated(call, lark.text(OPEN), one=one))
+        return CallGrammar("", lark.again(call, OPEN, one=one))
 
     def read(self, source: TextSource, calls: Calls) -> Steps[None]:
         """One call, or the beginning of a text for the user."""

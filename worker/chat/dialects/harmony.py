@@ -36,7 +36,7 @@ _MAX_HEADER = 512
 _BARE = re.compile(
     r"(?:<\|start\|>(?:assistant)?)?\s*(?:to=[^\s<{]{1,256})?\s*"
     r"(?:<\|channel\|>\s*(?:analysis|commentary|final)?)?\s*(?:to=[^\s<{]{1,256})?\s*"
-    r"(?:<\|constrain\|>\s*\w{0,16}|json\b)?"
+    r"(?:<\|constrain\|>\s*(?:analysis|commentary|final|json\b)?|json\b)?"
 )
 _NOBODY = ("", "user", "assistant")  # as recipients: what follows is no call
 
@@ -59,6 +59,10 @@ class HarmonyReader(StepwiseReader):
     """Reads an answer message by message. What has no header is content; marks never are."""
 
     ends: ClassVar[tuple[str, ...]] = (END, START, CHANNEL, "<|call|>", "<|return|>")
+    # Headers that no mark begins.
+    unmarked: ClassVar[tuple[str, ...]] = tuple(
+        f"{word}{MESSAGE}" for word in ("analysis", "commentary", "final", "json")
+    )
 
     def __init__(
         self, tools: Sequence[Tool], *, prompt: str, inline: bool = False, parallel: bool = True
@@ -108,9 +112,11 @@ class HarmonyReader(StepwiseReader):
         """The next message's header; None: something else comes."""
         source = self._source
         yield from source.space()
-        found = yield from source.one_of(START, CHANNEL, CONSTRAIN, "to=", MESSAGE)
+        found = yield from source.one_of(START, CHANNEL, CONSTRAIN, "to=", MESSAGE, *self.unmarked)
         if found == MESSAGE:
             return header_of("")
+        if found in self.unmarked:
+            return header_of(f"{CHANNEL}{found}")
         if found is None:
             if not source.is_ended or source.rest:
                 source.rewind()
@@ -161,16 +167,16 @@ class HarmonyReader(StepwiseReader):
         shown."""
         source = self._source
         while True:
-            text, end = source.take((*self.ends, MESSAGE))
+            text, end = source.take((*self.ends, MESSAGE, CONSTRAIN, *self.unmarked))
             if text:
                 self._events.append(kind(text))
-            if end is not None and end != MESSAGE:
+            if end is not None and end not in (MESSAGE, CONSTRAIN):
                 break
             if end is None and source.is_ended:
                 return False
             if end is None:
                 yield
-        if end in (START, CHANNEL):
+        if end in (START, CHANNEL, *self.unmarked):
             source.skip(-len(end))
         return True
 

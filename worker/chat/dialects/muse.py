@@ -20,7 +20,7 @@ from worker.chat.dialects.sample import NAME, CallSample
 from worker.chat.dialects.tagged import TaggedCalls
 from worker.chat.message import Tool
 from worker.chat.reading.answer import CallGrammar, SyntaxMarks
-from worker.chat.reading.lark import Lark, row
+from worker.chat.reading.lark import Lark, row, spaced
 from worker.chat.reading.source import Steps
 
 _NEXT, _LAST = "<|eom|>", "<|eot|>"
@@ -33,6 +33,7 @@ class MuseReader(HarmonyReader):
     """Calls are read in messages to tools only: what a thought or an answer quotes is a text."""
 
     ends: ClassVar[tuple[str, ...]] = (_NEXT, _LAST, START)
+    unmarked: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
@@ -90,8 +91,9 @@ class Muse(msgspec.Struct, frozen=True):
         thought = lark.rule(row(lark.text(_SELF), lark.until(_NEXT), lark.text(_OPENING)))
         kinds: list[str] = []
         if call:
-            head = row(lark.text(_TO), "/[^<\\s]{1,256}/", lark.text(MESSAGE))
-            kinds.append(row(head, lark.text(self.calls.marks.opens[0]), call))
+            # In one piece, so that it may begin as `self` does.
+            head = row(f"/{_TO}[^<\\s]{{1,256}}/", lark.text(MESSAGE))
+            kinds.append(row(head, spaced(lark.text(self.calls.marks.opens[0]), call)))
         if body:
             kinds.append(row(lark.text(_USER), body))
         return f"{thought}* {lark.one_of(kinds)}"

@@ -71,6 +71,8 @@ class NamedCalls(Syntax, frozen=True):
         call = lark.one_of([self._call_grammar(lark, tool) for tool in tools])
         if not self.section:
             return CallGrammar(self.begin, lark.again(call, self.begin, one=one))
+        if not self.close:
+            return CallGrammar(self.section, row(begin, lark.again(call, self.begin, one=one)))
         calls = repeated(row(begin, call), one=one)
         return CallGrammar(self.section, spaced(calls, lark.text(self.close)))
 

@@ -60,7 +60,9 @@ class NestedGrammar:
             return spaced(begin, f"({item} WS?)*", lark.text(end))
         if choices := string_choices(found):
             return row(begin, lark.one_of(list(map(lark.text, choices))), lark.text(end))
-        if kind in ("string", "object"):
+        if kind == "string":
+            return row(begin, lark.value(end, (f"{self._mark}<",)))
+        if kind == "object":
             return row(begin, lark.until(end))
         return row(begin, lark.json(found, what), lark.text(end))
 
@@ -135,18 +137,24 @@ class NestedTags(Syntax, frozen=True):
                 yield from written.value(key, f"{self.mark}</{key}>", (f"{self.mark}<",))
             else:
                 written.key(key)
-                calls.add((yield from self._value(source, key, part, schema, 1)))
+                calls.add((yield from self._value(source, written, key, part, schema, 1)))
         written.end()
 
     def _value(
-        self, source: TextSource, key: str, schema: Any, root: Mapping[str, Any], depth: int
+        self,
+        source: TextSource,
+        written: Parameters,
+        key: str,
+        schema: Any,
+        root: Mapping[str, Any],
+        depth: int,
     ) -> Steps[str]:
         """A value as JSON, after its opening tag; the closing one is read too."""
         if depth > MAX_DEPTH:
             raise DamagedError
         end, types = f"{self.mark}</{key}>", types_of(schema, root)
         if not types & _NESTED:
-            text, _ = yield from source.until(end, fits=_always)
+            text = yield from written.raw(end, (f"{self.mark}<",))
             return value_of(text, types)
         text, found = yield from source.until(end, f"{self.mark}<", fits=_always)
         if found == end:
@@ -157,7 +165,8 @@ class NestedTags(Syntax, frozen=True):
         while True:
             name, _ = yield from source.until(">", fits=_is_short)
             part = part_of(schema, name, root)
-            parts.append((name, (yield from self._value(source, name, part, root, depth + 1))))
+            value = yield from self._value(source, written, name, part, root, depth + 1)
+            parts.append((name, value))
             yield from source.space()
             if (yield from source.expect(end, f"{self.mark}<")) == end:
                 return _joined(parts, types)

@@ -93,7 +93,12 @@ class TaggedCalls(Syntax, frozen=True):
             return spaced(head, lark.json(schema, f"tool {tool.name}"), end)
         if choices := string_choices(schema):
             return row(head, pad, f"({' | '.join(map(lark.text, choices))})", pad, end)
-        return row(head, pad, lark.until(self.end))
+        follows = (self.key, self.close)
+        if not self.has_cdata:
+            return row(head, pad, lark.value(self.end, follows))
+        apart = spaced(row(lark.text(_CDATA), lark.value(_CDATA_END, (self.end,))), end)
+        text = lark.value(self.end, follows, beside=_CDATA)
+        return row(head, lark.one_of([apart, row(pad, text)]))
 
     def read(self, source: TextSource, calls: Calls) -> Steps[None]:
         """One call after the other, and the texts that close them."""

@@ -17,7 +17,7 @@ from worker.chat.message import Tool
 from worker.chat.reading.answer import CallGrammar, Syntax, SyntaxMarks
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import call_in_json
-from worker.chat.reading.lark import Lark, properties_of, repeated, row, string_choices
+from worker.chat.reading.lark import Lark, properties_of, repeated, row, spaced, string_choices
 from worker.chat.reading.parameters import Parameters, types_of
 from worker.chat.reading.source import Steps, TextSource
 
@@ -45,7 +45,7 @@ class Xtml(Syntax, frozen=True):
 
     def grammar(self, lark: Lark, tools: Sequence[Tool], *, one: bool) -> CallGrammar:
         call = lark.one_of([_call_grammar(lark, tool) for tool in tools])
-        return CallGrammar(_TOOLS, row(repeated(call, one=one), lark.text(_TOOLS_END)))
+        return CallGrammar(_TOOLS, spaced(repeated(call, one=one), lark.text(_TOOLS_END)))
 
     def read(self, source: TextSource, calls: Calls) -> Steps[None]:
         yield from source.one_of(_TOOLS)
@@ -110,7 +110,7 @@ def _value_grammar(lark: Lark, tool: Tool, name: str, schema: dict[str, Any]) ->
     if choices := string_choices(schema):
         kinds.append(row(_typed(lark, "string"), lark.one_of(list(map(lark.text, choices))), end))
     elif "string" in types:
-        kinds.append(row(_typed(lark, "string"), lark.until(_ARGUMENT_END)))
+        kinds.append(row(_typed(lark, "string"), lark.value(_ARGUMENT_END, (_ARGUMENT, _CALL_END))))
     if others := sorted(types - {"string"}):
         held = {"type": others} if "string" in types else schema
         names = {"number" if name == "integer" else name for name in others}

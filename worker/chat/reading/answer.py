@@ -80,6 +80,20 @@ class Syntax(msgspec.Struct, frozen=True):
         raise DamagedError
 
 
+def without_half(text: str, markers: Sequence[str]) -> str:
+    """A text that nothing follows, without the beginning of a marker at its end. One that begins as
+    a word does, or with a single character other than `<`, is taken for text."""
+    halves = (
+        marker[:size]
+        for marker in markers
+        if marker and not marker[0].isalnum()
+        for size in range(len(marker) - 1, 0 if marker[0] == "<" else 1, -1)
+    )
+    return text.removesuffix(
+        max((half for half in halves if text.endswith(half)), key=len, default="")
+    )
+
+
 def written(call: Call) -> str:
     """A past call as a JSON object."""
     name = json.dumps(call.name, ensure_ascii=False)
@@ -129,6 +143,7 @@ class AnswerReader(StepwiseReader):
         self._skips = False  # white space that follows is left out
         self._is_fresh = True  # no content since the beginning, or since a thought or a call
         self._last = "\n"  # the last character that was told
+        self._gave_back = False  # a call that broke: all of its text is content
         if thinks:
             self._skips = bool(opened) and not inline
         # Of an inline thought that the prompt has opened: told once there is something in it.
@@ -143,7 +158,10 @@ class AnswerReader(StepwiseReader):
         source = self._source
         while True:
             source.mark()
-            text, marker = source.take(self._markers())
+            markers = self._markers()
+            text, marker = source.take(markers)
+            if source.is_ended and marker is None and not self._gave_back:
+                text = without_half(text, markers)
             self._tell(text)
             if marker is None:
                 if source.is_ended:
@@ -240,6 +258,7 @@ class AnswerReader(StepwiseReader):
         self._end_thought()
         if calls.is_open:
             calls.give_up()
+            self._gave_back = True
             self._tell(source.since_mark)
         elif is_damaged:
             source.rewind()

@@ -25,7 +25,10 @@ _FIXED = "WS: /[ \\n]{1,16}/"
 
 
 class Lark:
-    """Rules, named as they are added. Expressions are texts of Lark's right-hand sides."""
+    """Rules, named as they are added. Expressions are texts of Lark's right-hand sides.
+
+    goes_on  whether what was written may go on with another call wherever it may end
+    """
 
     def __init__(
         self,
@@ -44,6 +47,7 @@ class Lark:
         self._ends = ends
         self._loosened = loosened
         self._is_free_after = is_free_after
+        self.goes_on = False
         self._rules: list[str] = []
         self._named: dict[tuple[str, str], str] = {}  # (body, attributes) -> name
         self._num_names = 0
@@ -100,14 +104,39 @@ class Lark:
         return self.rule(first)
 
     def again(self, call: str, opens: str, *, one: bool) -> str:
-        """A call, and others behind their opening text."""
-        return repeated(call, self.text(opens), one=one or self._is_free_after)
+        """A call, and others behind their opening text; nothing closes them all."""
+        self.goes_on = not (one or self._is_free_after)
+        return repeated(call, self.text(opens), one=not self.goes_on)
 
     def until(self, end: str) -> str:
         """Any text up to an end, and the end."""
         if end in self._controls:
             return self.rule(f"{ANY} {self.text(end)}")
         return self.rule(ANY, f"[suffix={json.dumps(end, ensure_ascii=False)}]")
+
+    def value(self, end: str, follows: Sequence[str], *, beside: str = "") -> str:
+        """Any text up to an end that one of these texts follows, white space aside, as readers take
+        it, and the end. An end that something else follows is a part of the text.
+
+        beside  a text with which another form of value begins, and no text
+        """
+        if any(name in text for name in self._controls for text in (end, *follows)):
+            return self.until(end)  # the control token is no text
+        suffix = f"[suffix={json.dumps(end, ensure_ascii=False)}]"
+        first = self.rule(self._but(ANY, [beside]), suffix) if beside else self.until(end)
+        more = self.rule(self._but(r"/[^ \t\r\n](.|\n)*/", [*follows, end]), suffix)
+        if not end.startswith(tuple(follows)):
+            more = f"({more} | {self.text(end)})"
+        return f"{first} (WS? {more})*"
+
+    def _but(self, regex: str, begins: Sequence[str]) -> str:
+        """The name of a terminal: what the expression matches and begins with none of the texts."""
+        texts = "|".join(re.escape(text).replace("/", r"\/") for text in begins)
+        body = f"{regex} & ~/({texts})(.|\\n)*/"
+        if (body, "terminal") not in self._named:
+            self._named[body, "terminal"] = name = self.later().upper()
+            self._rules.append(f"{name}: {body}")
+        return self._named[body, "terminal"]
 
     def json(self, schema: dict[str, Any], what: str) -> str:
         """JSON by a schema, without what of it cannot be held."""
@@ -209,12 +238,23 @@ def properties_of(
     needed = cast("list[Any]", required) if isinstance(required, list) else []
     if not isinstance(properties, dict):
         return []
-    shared = {word: root[word] for word in ("$defs", "definitions") if word in root}
-    parts = {
-        name: cast("dict[str, Any]", part) if isinstance(part, dict) else {}
+    return [
+        (name, _part_alone(part, root), name in needed)
         for name, part in cast("dict[str, Any]", properties).items()
-    }
-    return [(name, {**shared, **part}, name in needed) for name, part in parts.items()]
+    ]
+
+
+def _part_alone(part: Any, root: Mapping[str, Any]) -> dict[str, Any]:
+    """A part of a schema, with what it refers to in the root: definitions, or another part."""
+    own = cast("dict[str, Any]", part) if isinstance(part, dict) else {}
+    where = own.get("$ref")
+    if isinstance(where, str) and not re.match(r"#/(\$defs|definitions)/", where):
+        target = referred(where, root)
+        if isinstance(target, dict):
+            rest = {word: value for word, value in own.items() if word != "$ref"}
+            own = {**cast("dict[str, Any]", target), **rest}
+    shared = {word: root[word] for word in ("$defs", "definitions") if word in root}
+    return {**shared, **own}
 
 
 def string_choices(schema: dict[str, Any]) -> list[str]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
+from urllib.parse import unquote
 
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import checked_json
@@ -56,12 +58,20 @@ def _named_types(schema: Any, root: Mapping[str, Any], seen: set[str]) -> frozen
 
 
 def referred(where: str, root: Mapping[str, Any]) -> Any:
-    """What a `$ref` leads to in its root; None: nothing."""
+    """What a `$ref` leads to in its root; None: nothing. An empty one is the root."""
+    pointer = unquote(where.removeprefix("#"))
+    if not re.match("/|$", pointer):
+        return None
     found: Any = root
-    for step in where.removeprefix("#/").split("/"):
-        if not isinstance(found, Mapping):
+    for step in pointer.split("/")[1:]:
+        key = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, Mapping):
+            found = cast("Mapping[str, Any]", found).get(key)
+        elif isinstance(found, list) and re.fullmatch("[0-9]{1,9}", key):
+            found = cast("list[Any]", found)[int(key) :][:1]
+            found = found[0] if found else None
+        else:
             return None
-        found = cast("Mapping[str, Any]", found).get(step.replace("~1", "/").replace("~0", "~"))
     return found
 
 
@@ -95,11 +105,15 @@ def quoted(text: str) -> str:
 
 
 def value_of(text: str, types: frozenset[str]) -> str:
-    """A value's raw text as JSON of one of these types; as a string where it is none of them."""
+    """A value's raw text as JSON of one of these types; as a string where it is none of them.
+
+    Words such as `None` and `True` are read as JSON's where no text may stand.
+    """
     bare = text.strip()
-    named = {"true": "true", "false": "false", "null": "null", "none": "null"}.get(bare.lower())
-    if named is not None and {"null": "null"}.get(named, "boolean") in types:
-        return named
+    if "string" not in types:
+        named = {"true": "true", "false": "false", "null": "null", "none": "null"}.get(bare.lower())
+        if named is not None and {"null": "null"}.get(named, "boolean") in types:
+            return named
     try:
         bare = checked_json(bare)
         value = json.loads(bare)
@@ -190,9 +204,14 @@ class Parameters:
             yield from self._raw(end, follows, is_padded, None)
             self._calls.add('"')
         else:
-            kept: list[str] = []
-            yield from self._raw(end, follows, is_padded, kept)
-            self._calls.add(value_of("".join(kept), types))
+            text = yield from self.raw(end, follows, is_padded=is_padded)
+            self._calls.add(value_of(text, types))
+
+    def raw(self, end: str, follows: Sequence[str], *, is_padded: bool = False) -> Steps[str]:
+        """A value's text, of which nothing is told; as in `value`."""
+        kept: list[str] = []
+        yield from self._raw(end, follows, is_padded, kept)
+        return "".join(kept)
 
     def _types(self, key: str) -> frozenset[str]:
         schema: Any = self._schema

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from worker.cache.slot_file import KeptSequence
-from worker.cache.state import BLOCK
 from worker.cache.store import Found, Store
 from worker.engine.backend import Backend
 from worker.engine.kv.cells import Cells
@@ -109,12 +109,13 @@ class Keeper:
         self._spent_s += self._clock() - started
         return loaded.num_tokens, loaded.num_read
 
-    def save_ended(self) -> None:
-        """Save what has ended and is not saved yet."""
+    def save_ended(self, seconds: float = math.inf) -> None:
+        """Save what has ended and is not saved yet, as far as `seconds` are enough for it."""
         if self._store is None:
             return
         for slot in self._cells.cached:
-            if slot.is_saved or self.holds_up(self.seconds(slot.length)):
+            cost = self.seconds(slot.length)
+            if slot.is_saved or self.holds_up(cost) or self._spent_s + cost > seconds:
                 continue  # perhaps after the next step
             self._save(slot)
             slot.is_saved = True  # where it failed nothing more can be done
@@ -129,8 +130,13 @@ class Keeper:
             for slot in [slot for slot in self._cells.cached if slot.is_saved]:
                 self._cells.clear(slot)
 
-    def taken_out(self, tokens: np.ndarray, key: bytes, row_bytes: int) -> KeptSequence | None:
-        """The state after as many of these tokens as there is one of; None where it is none."""
+    def taken_out(
+        self, tokens: np.ndarray, key: bytes, shortened: Callable[[np.ndarray, int], np.ndarray]
+    ) -> KeptSequence | None:
+        """The state after as many of these tokens as there is one of; None where it is none.
+
+        shortened: the first of packed rows
+        """
         if self._store is None:
             return None
         for slot in self._cells.cached:
@@ -139,14 +145,10 @@ class Keeper:
         found = self._store.load(self._store.find(tokens, key))
         if found is None:
             return None
-        count = sum(number for _, number in found.parts)
-        rows, number = found.parts[-1]
-        if row_bytes * number != rows.nbytes:  # a longer one goes on in it
-            if found.rest is not None:
-                return None
-            count -= number
-        parts = [rows for rows, _ in found.parts[: -(-count // BLOCK)]]
-        return KeptSequence(key, tokens[:count], count, parts, found.rest) if count else None
+        count = found.num_tokens
+        parts = [shortened(rows, number) for rows, number in found.parts]
+        rests = self._store.rests(tokens[:count], key) if found.rest is not None else []
+        return KeptSequence(key, tokens[:count], count, parts, rests)
 
     def erase(self, tokens: np.ndarray, key: bytes) -> None:
         """Forget what has ended and begins these tokens, as far as nothing else goes on from it."""
@@ -158,24 +160,45 @@ class Keeper:
         if self._store is not None:
             self._store.forget(tokens, key)
 
-    def mark(self, slot: Slot, sequence: Sequence, found: Found | None) -> None:
+    @property
+    def marks_branches(self) -> bool:
+        """Whether it matters to `mark` where prompts branch: states are kept and cannot be cut."""
+        return self._store is not None and self._backend.shape.needs_rest
+
+    def mark(self, slot: Slot, sequence: Sequence, branches: Iterable[int]) -> None:
         """Mark where states of a sequence that begins to run shall be kept on its way.
 
-        Only of models whose states cannot be cut: at the places that its client named, where
-        another prompt branched off, every so many tokens, and shortly before the prompt's end.
+        Only of models whose states cannot be cut: at the places that its client named, where other
+        prompts branch off, every so many tokens, and shortly before the prompt's end.
         """
-        if self._store is None or not self._backend.shape.needs_rest:
+        if not self.marks_branches:
             return
         prompt, last = sequence.num_prompt, sequence.num_prompt - _LAST
         named = [p for p in sequence.prompt.checkpoints if p <= last - _LAST]
         marks = [p for p in (*named, last) if p - slot.length >= APART]
-        others = [found.num_common] if found is not None else []
-        for place in (*others, *range(EVERY, prompt, EVERY)):
+        for place in sorted(branches):
+            # What is kept behind the place is of no use to those who branch off there.
+            if place < prompt and not any(0 <= place - m < APART for m in (*marks, slot.length)):
+                marks.append(place)
+        for place in range(EVERY, prompt, EVERY):
             near = [*marks, slot.length]
             if slot.length < place < last and min(abs(place - m) for m in near) >= APART:
                 marks.append(place)
         for place in marks:
             slot.add_mark(place)
+
+    def save_shared(self, slot: Slot) -> None:
+        """Save what a running slot got of another one's cells, which may be needed soon.
+
+        So prompts branch there. Not where nearly as much of it is kept.
+        """
+        if self._store is None or not self.marks_branches or slot.length < APART:
+            return
+        if self.holds_up(self.seconds(slot.length)):
+            return
+        kept = self._store.find(slot.tokens[: slot.length], slot.prompt.key_after(slot.length))
+        if slot.length - kept.num_tokens >= APART:
+            self._save(slot)
 
     def save_marked(self) -> None:
         """Save the states of running sequences that have come to a mark."""

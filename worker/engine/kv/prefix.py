@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from worker.cache.state import BLOCK
 from worker.cache.store import Found
 from worker.engine.backend import Backend
 from worker.engine.kv import keeper
@@ -15,6 +16,9 @@ from worker.engine.kv.keeper import Keeper
 from worker.engine.sequence import Sequence
 from worker.engine.slot import Slot
 from worker.engine.stats import Stats
+
+# Tokens before a place where prompts branched.
+_EARLIER = 4
 
 
 class Match(NamedTuple):
@@ -95,8 +99,17 @@ class Prefixes:
             return Match(found.num_tokens, None, found)
         return Match(most, best if most else None, found)
 
-    def slot_for(self, sequence: Sequence, match: Match) -> Slot:
-        """A slot for a sequence that is to run; `follow` then shares what is there already."""
+    def slot_for(
+        self,
+        sequence: Sequence,
+        match: Match,
+        running: Iterable[Sequence] = (),
+        waiting: Iterable[Sequence] = (),
+    ) -> Slot:
+        """A slot for a sequence that is to run; `follow` then shares what is there already.
+
+        running, waiting: the others, whose beginnings it may compute
+        """
         if not sequence.was_put_back and sequence.prompt_logprobs is None:
             self._stats.looked_up_tokens += sequence.num_prompt
         if match.slot is not None:
@@ -106,7 +119,10 @@ class Prefixes:
             self._bring(sequence, slot, match.found)
         slot.prompt = sequence.prompt
         slot.add_mark(sequence.prompt.begin)
-        self._keeper.mark(slot, sequence, match.found)
+        if self._keeper.marks_branches:
+            self._keeper.mark(slot, sequence, _branches(sequence, match.found, running, waiting))
+            if match.slot is not None:
+                self._keeper.save_shared(slot)
         return slot
 
     def _slot_beside(self, sequence: Sequence, source: Slot, count: int) -> Slot:
@@ -158,6 +174,7 @@ class Prefixes:
             stop = min(leader.length, until)
             if self._can_share(leader, stop) and self._cells.share(leader, slot, stop):
                 self._count_shared(sequence, stop)
+                self._keeper.save_shared(slot)
         del self._following[sequence]
         if not slot.length:  # what the leader had may have left the KV cache
             tokens = sequence.tokens[: sequence.num_known - 1]
@@ -218,6 +235,32 @@ class Prefixes:
         if not stop or (self._shares_exactly and stop != leader.length):
             return False
         return self._backend.holds(leader.index, 0, leader.prompt.position(stop))
+
+
+def _branches(
+    sequence: Sequence,
+    found: Found | None,
+    running: Iterable[Sequence],
+    waiting: Iterable[Sequence],
+) -> set[int]:
+    """After how many of its tokens others go on differently, those that come and those that were.
+
+    Who comes next may differ from who was a little sooner, as questions have their first words in
+    common: of what was seen the place is a few tokens before. Files tell whole blocks only, which
+    is early enough.
+    """
+    seen = {_alike(sequence, other) for other in running}
+    if found is not None:
+        seen.add(found.num_common)
+    coming = {_alike(sequence, other) for other in waiting if other.prompt_logprobs is None}
+    early = {count - (_EARLIER if count % BLOCK else 0) for count in seen}
+    return {sequence.prompt.whole(place) for place in coming | early}
+
+
+def _alike(one: Sequence, other: Sequence) -> int:
+    """How many first tokens of two sequences are computed in the same way."""
+    limit = one.prompt.num_alike(other.prompt, min(one.num_known, other.num_known) - 1)
+    return _num_common(one.tokens[:limit], other.tokens[:limit]) if limit > 0 else 0
 
 
 def _num_common(left: np.ndarray, right: np.ndarray) -> int:

@@ -92,6 +92,11 @@ class Matcher:
         """Whether nothing but the end may follow."""
         return self._library.matcher_is_stopped(self.handle)
 
+    @property
+    def may_end(self) -> bool:
+        """Whether the end may come next."""
+        return self._library.matcher_is_accepting(self.handle)
+
     def free(self) -> None:
         """Release what is native; safe to call again."""
         self._free()

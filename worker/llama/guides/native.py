@@ -98,6 +98,7 @@ _QUICK: dict[str, tuple[Any, list[Any]]] = {
     "llg_matcher_validate_tokens": (c_int32, [c_void_p, c_void_p, c_size_t]),
     "llg_matcher_compute_ff_tokens": (c_int32, [c_void_p, c_void_p, c_size_t]),
     "llg_matcher_is_stopped": (c_bool, [c_void_p]),
+    "llg_matcher_is_accepting": (c_bool, [c_void_p]),
     "llg_tokenize_bytes": (c_size_t, [c_void_p, c_char_p, c_size_t, c_void_p, c_size_t]),
 }
 _DEFAULTS = (2000, 1_000_000, 200_000, 50_000, 250_000, 500_000, True, True)

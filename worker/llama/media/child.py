@@ -31,9 +31,13 @@ from worker.llama.media.frames import (
     EncoderReady,
     EncoderRefused,
     EncoderSetup,
+    EncoderTask,
+    MediumSize,
     read_frame,
     say,
+    task_decoder,
 )
+from worker.llama.media.pictures import UnreadablePictureError, open_picture, pixels_of
 
 with bare_package():
     import llama_cpp.mtmd_cpp as bindings
@@ -45,6 +49,7 @@ _NICE = 5  # of two processes that want a CPU, the streams' gets three quarters
 _FAILED, _RESTS = 100, 101
 _LOADED, _BUSY = 0, 1  # flags that the keeper sees
 _ERROR_LEVEL = 4
+_SHORTEST = 10  # a second divided by it
 _TEXT, _IMAGE = 0, 1  # enum mtmd_input_chunk_type
 
 
@@ -94,7 +99,7 @@ class Projector:
         self._width = native.llama_model_n_embd_inp(self._model)
         self._has_planes = mtmd.mtmd_decode_use_mrope(self._context)
         self._marker = mtmd.mtmd_get_marker(self._context) or b""
-        self._most, self._longest = setup.rows, setup.longest
+        self._setup = setup
 
     @property
     def ready(self) -> EncoderReady:
@@ -106,41 +111,76 @@ class Projector:
             is_causal=not mtmd.mtmd_decode_use_non_causal(self._context, None),
         )
 
-    def encode(self, data: bytes) -> EncodedMedium:
+    def answer(self, task: EncoderTask) -> EncodedMedium | MediumSize:
         """Raises _RefusedError."""
         chunks = mtmd.mtmd_input_chunks_init()
         bitmap: Any = None
         try:
-            source = (ctypes.c_uint8 * len(data)).from_buffer_copy(data)
-            options = mtmd.mtmd_helper_init_opt_default()
-            found = mtmd.mtmd_helper_bitmap_init_from_buf_wrapper(
-                self._context, source, len(data), False, options
-            )
-            bitmap = found.bitmap
-            if not bitmap:
-                raise _RefusedError(f"it cannot be decoded: {self._log.taken() or 'it is damaged'}")
-            self._check_length(bitmap)
+            bitmap = (self._picture if task.kind == "image" else self._sound)(task)
             text = mtmd.mtmd_input_text(self._marker, len(self._marker), False, True)
             bitmaps = (ctypes.c_void_p * 1)(bitmap)
             if mtmd.mtmd_tokenize(self._context, chunks, ctypes.byref(text), bitmaps, 1):
                 raise _RefusedError(self._log.taken() or "the projector does not take it")
             count = mtmd.mtmd_input_chunks_size(chunks)
             pieces = [mtmd.mtmd_input_chunks_get(chunks, place) for place in range(count)]
-            rows = sum(map(mtmd.mtmd_input_chunk_get_n_tokens, pieces))
-            if rows > self._most:
-                raise _RefusedError(f"it takes {rows} tokens, and the context holds {self._most}")
-            return EncodedMedium(tuple(map(self._piece, pieces)))
+            return (
+                self._size(pieces)
+                if task.counts
+                else EncodedMedium(tuple(map(self._piece, pieces)))
+            )
         finally:
             if bitmap:
                 mtmd.mtmd_bitmap_free(bitmap)
             mtmd.mtmd_input_chunks_free(chunks)
 
-    def _check_length(self, bitmap: Any) -> None:
-        if mtmd.mtmd_bitmap_is_audio(bitmap):
-            rate = mtmd.mtmd_get_audio_sample_rate(self._context)
-            seconds = mtmd.mtmd_bitmap_get_nx(bitmap) / rate
-            if seconds > self._longest:
-                raise _RefusedError(f"it is {seconds:.0f} seconds long, {self._longest:g} is most")
+    def _picture(self, task: EncoderTask) -> Any:
+        """Without pixels where only its size is wanted."""
+        try:
+            picture = open_picture(task.data, self._setup.pixels)
+            if task.counts:
+                return mtmd.mtmd_bitmap_init(picture.width, picture.height, None)
+            pixels = np.ascontiguousarray(pixels_of(picture))
+        except UnreadablePictureError as error:
+            raise _RefusedError(str(error)) from None
+        height, width, _ = pixels.shape
+        values = pixels.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
+        return mtmd.mtmd_bitmap_init(width, height, values)
+
+    def _sound(self, task: EncoderTask) -> Any:
+        """Of at least 100 ms: there is silence behind a shorter one, which native code dies of."""
+        source = (ctypes.c_uint8 * len(task.data)).from_buffer_copy(task.data)
+        options = mtmd.mtmd_helper_init_opt_default()
+        bitmap = mtmd.mtmd_helper_bitmap_init_from_buf_wrapper(
+            self._context, source, len(task.data), False, options
+        ).bitmap
+        if not bitmap:
+            raise _RefusedError(f"it cannot be decoded: {self._log.taken() or 'it is damaged'}")
+        rate = mtmd.mtmd_get_audio_sample_rate(self._context)
+        count = mtmd.mtmd_bitmap_get_nx(bitmap)
+        if (seconds := count / rate) > self._setup.longest:
+            mtmd.mtmd_bitmap_free(bitmap)
+            raise _RefusedError(
+                f"it is {seconds:.0f} seconds long, {self._setup.longest:g} is most"
+            )
+        if not 0 < count < rate // _SHORTEST:
+            return bitmap
+        samples = np.zeros(rate // _SHORTEST, np.float32)
+        samples[:count] = np.frombuffer(
+            ctypes.string_at(mtmd.mtmd_bitmap_get_data(bitmap), 4 * count), np.float32
+        )
+        mtmd.mtmd_bitmap_free(bitmap)
+        values = samples.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+        return mtmd.mtmd_bitmap_init_from_audio(samples.size, values)
+
+    def _size(self, pieces: list[Any]) -> MediumSize:
+        rows = [mtmd.mtmd_input_chunk_get_n_tokens(piece) for piece in pieces]
+        together = [
+            count
+            for piece, count in zip(pieces, rows, strict=True)
+            if mtmd.mtmd_input_chunk_get_type(piece) != _TEXT
+            and mtmd.mtmd_decode_use_non_causal(self._context, piece)
+        ]
+        return MediumSize(sum(rows), max(together, default=0))
 
     def _piece(self, chunk: Any) -> EncodedPiece:
         kind = mtmd.mtmd_input_chunk_get_type(chunk)
@@ -198,7 +238,7 @@ def work(setup: EncoderSetup, flags: mmap.mmap) -> Never:
         # What does not end is ended by the system: native code asks nobody meanwhile.
         signal.setitimer(signal.ITIMER_REAL, setup.seconds)
         try:
-            frame = projector.encode(data)
+            frame = projector.answer(task_decoder.decode(data))
         except _RefusedError as error:
             frame = EncoderRefused(str(error))
         except MemoryError:

@@ -15,9 +15,12 @@ from worker import log
 from worker.errors import ModelLoadError, RequestError, UnavailableError
 from worker.llama.media.frames import (
     EncodedMedium,
+    EncoderFrame,
     EncoderReady,
     EncoderRefused,
     EncoderSetup,
+    EncoderTask,
+    MediumSize,
     frame_decoder,
     read_frame,
     write_frame,
@@ -74,18 +77,27 @@ class MediaEncoder:
             hint="Take the one that was published beside the model, or start with --no-mmproj.",
         )
 
-    def encode(self, data: bytes) -> EncodedMedium:
-        """A file's bytes, at least one, as the model reads them. Blocks. Raises RequestError,
-        UnavailableError."""
-        assert data, "an empty frame has no answer"
+    def encode(self, data: bytes, kind: str) -> EncodedMedium:
+        """A file's bytes as the model reads them. Blocks. Raises RequestError, UnavailableError."""
+        frame = self._asked(EncoderTask(data, kind, counts=False))
+        assert isinstance(frame, EncodedMedium)
+        return frame
+
+    def count(self, data: bytes, kind: str) -> MediumSize:
+        """How much of a context it takes, from its head; no vectors are made. Else as `encode`."""
+        frame = self._asked(EncoderTask(data, kind, counts=True))
+        assert isinstance(frame, MediumSize)
+        return frame
+
+    def _asked(self, task: EncoderTask) -> EncodedMedium | MediumSize:
         with self._lock:
             try:
                 assert self._process.stdin is not None
-                write_frame(self._process.stdin.fileno(), data)
+                write_frame(self._process.stdin.fileno(), msgspec.msgpack.encode(task))
                 frame = self._answer()
             except OSError:
                 frame = None
-        if isinstance(frame, EncodedMedium):
+        if isinstance(frame, EncodedMedium | MediumSize):
             return frame
         if isinstance(frame, EncoderRefused):
             if frame.died:
@@ -99,7 +111,7 @@ class MediaEncoder:
             assert self._process.stdin is not None
             write_frame(self._process.stdin.fileno(), b"")
 
-    def _answer(self) -> EncoderReady | EncodedMedium | EncoderRefused | None:
+    def _answer(self) -> EncoderFrame | None:
         assert self._process.stdout is not None
         data = read_frame(self._process.stdout.fileno())
         if data is None:

@@ -18,8 +18,8 @@ class EncoderSetup(msgspec.Struct, frozen=True, kw_only=True):
     gpu               whether the projector goes to a GPU, where the build knows one
     seconds           that one medium may take
     megabytes         beyond what the projector takes
-    rows              vectors and tokens that one may become
     longest           seconds of a sound
+    pixels            of a picture
     reads             files and folders that it may open; all others it cannot reach, where the
                       system has Landlock
     """
@@ -30,9 +30,21 @@ class EncoderSetup(msgspec.Struct, frozen=True, kw_only=True):
     gpu: bool
     seconds: float
     megabytes: int
-    rows: int
     longest: float
+    pixels: int
     reads: tuple[str, ...]
+
+
+class EncoderTask(msgspec.Struct, frozen=True, array_like=True):
+    """A medium to read.
+
+    kind    image or audio
+    counts  only its size is wanted
+    """
+
+    data: bytes
+    kind: str
+    counts: bool
 
 
 class EncoderReady(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -72,6 +84,17 @@ class EncodedMedium(msgspec.Struct, frozen=True, tag=True):
     pieces: tuple[EncodedPiece, ...]
 
 
+class MediumSize(msgspec.Struct, frozen=True, tag=True):
+    """How much of a context a picture or a sound takes.
+
+    rows      vectors and tokens
+    together  the most vectors that look at each other
+    """
+
+    rows: int
+    together: int
+
+
 class EncoderRefused(msgspec.Struct, frozen=True, tag=True):
     """Why nothing came of it: a sentence without a full stop.
 
@@ -82,7 +105,8 @@ class EncoderRefused(msgspec.Struct, frozen=True, tag=True):
     died: bool = False
 
 
-EncoderFrame = EncoderReady | EncodedMedium | EncoderRefused
+EncoderFrame = EncoderReady | EncodedMedium | MediumSize | EncoderRefused
+task_decoder = msgspec.msgpack.Decoder(EncoderTask)
 frame_decoder = msgspec.msgpack.Decoder(EncoderFrame)
 
 

@@ -135,7 +135,7 @@ def _exits(_: object) -> None:
             else "Look at what the system grants: `ulimit -u`, `ulimit -v`, the cgroup's pids.max."
         )
         sentence = f"native code gave up while {_doing[0]}, and its own words are above. {hint}"
-        log.say(f"error: NATIVE_DEATH: {log.harmless(sentence[:1].upper() + sentence[1:])}\n")
+        log.fail("NATIVE_DEATH", sentence[:1].upper() + sentence[1:])
     finally:
         os._exit(BackendError.exit_code)
 
@@ -153,7 +153,7 @@ def _tell(number: int) -> None:
         for call in _last_words:
             call()
         sentence = f"llama.cpp died of {name} while {what}."
-        log.say(f"error: NATIVE_DEATH: {log.harmless(f'{sentence} {hint}'.strip())}\n")
+        log.fail("NATIVE_DEATH", f"{sentence} {hint}".strip())
     finally:
         os._exit(BackendError.exit_code)
 

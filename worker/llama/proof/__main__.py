@@ -16,7 +16,7 @@ from worker.llama import soundness
 
 def main() -> int:
     """Print the verdict, as JSON or as a sentence; a failure's last line is on standard error."""
-    log.configure("console", quiet=True)
+    log.configure("console", "error")
     try:
         key, found = soundness.anew()
         if "--json" in sys.argv[1:]:

@@ -144,7 +144,7 @@ def _leave_with_parent() -> None:
 
 def main() -> None:
     """Prove, and leave with 0 where all is right."""
-    log.configure("console", quiet=True)
+    log.configure("console", "error")
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     code = 0 if prove() else 1
     sys.stdout.flush()

@@ -6,17 +6,20 @@ our process, and a call that takes minutes can be given up at any moment.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Generator
 from pathlib import Path
 
 import msgspec
 
 from worker.errors import BackendError
+from worker.gguf.split_name import SplitName
 from worker.llama.process import death
 
 _TENSOR = re.compile(r"\[ *\d+/ *\d+\] (?P<name>.+?) +- \[[ \d,]*\], type = *(?P<type>\w+), ")
@@ -40,9 +43,30 @@ class QuantizeJob(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool
 
 
+@contextlib.contextmanager
+def _readable(source: Path) -> Generator[Path]:
+    """The source under a name whose other files llama.cpp finds: they end in small letters."""
+    name = SplitName.parse(source.name)
+    if name is None or name.suffix.islower():
+        yield source
+        return
+    with tempfile.TemporaryDirectory(prefix="gguf-worker-") as folder:
+        small = msgspec.structs.replace(name, suffix=name.suffix.lower())
+        for own, theirs in zip(name.siblings(), small.siblings(), strict=True):
+            (Path(folder) / theirs).symlink_to(source.with_name(own).absolute())
+        yield Path(folder) / str(small)
+
+
 def run(source: Path, target: Path, job: QuantizeJob, imatrix: Path | None) -> Generator[str]:
     """Run the quantiser's process; yields each line that llama.cpp logs. Raises BackendError."""
-    words = [str(source), str(target), *([str(imatrix)] if imatrix else [])]
+    with _readable(source) as path:
+        yield from _run(path, source, target, job, imatrix)
+
+
+def _run(
+    path: Path, source: Path, target: Path, job: QuantizeJob, imatrix: Path | None
+) -> Generator[str]:
+    words = [str(path), str(target), *([str(imatrix)] if imatrix else [])]
     # It gets a session of its own: Ctrl-C in a terminal only reaches us, and we end it. With -P a
     # folder named `worker` in the current folder is not taken for this package.
     process = subprocess.Popen(  # noqa: S603  (our own module, no shell)

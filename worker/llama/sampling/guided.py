@@ -89,16 +89,16 @@ class GuidedChoice:
     def _accept(self, token: int, matcher: Matcher) -> None:
         matcher.accept(token)
         del self._ahead[:1]
-        self._go_on(matcher)
+        self._go_on(matcher, token)
 
-    def _go_on(self, matcher: Matcher) -> None:
-        """See what must come next."""
-        if not matcher.is_done:
-            self._ahead = self._ahead or matcher.forced()
-        elif self._constraint.repeats:
-            self._leave()
-        else:
+    def _go_on(self, matcher: Matcher, last: int | None = None) -> None:
+        """See what must come next, after this last token of the constraint's."""
+        if self._constraint.repeats and matcher.may_end:
+            self._leave(last)
+        elif matcher.is_done:
             self._is_over = True
+        else:
+            self._ahead = self._ahead or matcher.forced()
 
     def ahead(self) -> list[int]:
         """All tokens that must come next, as if they had been chosen, the end too."""
@@ -150,14 +150,20 @@ class GuidedChoice:
         self._luck += _NEW * (stands - self._luck)
         return token if stands else None
 
-    def _leave(self) -> None:
-        """Free text follows."""
+    def _leave(self, last: int | None) -> None:
+        """Free text follows, which may begin in the last token, and end there again."""
         assert self._watch is not None
         assert self._matcher is not None
         self._matcher.free()
         self._matcher = None
+        self._ahead = []
         self._is_owed = False
         self._watch.clear()
+        if last is not None:
+            piece = self._pieces[last]
+            rest = self._watch.look(last, piece)
+            if rest is None or not self._starts_with(rest):
+                self._watch.add(piece)
 
     def _choose_free(self, row: np.ndarray) -> int:
         """A token of the free text; where it completes a trigger the constraint starts.

@@ -9,7 +9,7 @@ import numpy as np
 from worker import log, machine
 from worker.cache.state import Parts
 from worker.llama.context import Context
-from worker.llama.states.state import CellRun, SavedState, StateForm, learn
+from worker.llama.states.state import CellRun, SavedState, SharedPositionsError, StateForm, learn
 from worker.llama.weights import Weights
 from worker.memory.kept import MAX_COPY_BUFFER
 
@@ -161,6 +161,8 @@ class SlotStates:
                 self._transposes = self._layout.read(blob).is_transposed
         try:
             return self._layout.read(blob) if self._layout else None
+        except SharedPositionsError:
+            return None
         except ValueError as error:
             log.get("llama").warning("a state has an unexpected form", reason=str(error))
             return None

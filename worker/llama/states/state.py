@@ -33,6 +33,10 @@ _ALIGNMENT = 256  # cells; llama.cpp computes with a multiple of them, kernels i
 CellRun = tuple[list[np.ndarray], int]  # arrays of cells, and how many of their first cells count
 
 
+class SharedPositionsError(ValueError):
+    """Cells of a picture share positions, as M-RoPE has it: they stay in the cells only."""
+
+
 class SavedState:
     """Implements `worker.cache.state.SlotState`. Its rows are views of the blob that was read.
 
@@ -147,6 +151,13 @@ class StateForm(msgspec.Struct, frozen=True):
                 arrays += [reader.bytes(total * width).reshape(total, width) for width in widths]
             sources.append((arrays, count))
         return sources
+
+    def shortened(self, packed: np.ndarray, count: int) -> np.ndarray:
+        """The first `count` of packed rows, packed."""
+        if len(packed) == count * self.row_bytes:
+            return packed
+        [(arrays, _)] = self.unpack([(packed, count)])
+        return np.concatenate([array[:count].reshape(-1) for array in arrays])
 
     def join(
         self,
@@ -283,11 +294,14 @@ def _zeros(cells: CellsSection, count: int) -> CellRun:
 def _in_order(
     cells: CellsSection, first: int, count: int, *, sort: bool = True
 ) -> list[np.ndarray]:
-    """The cells' arrays by position. Raises ValueError unless those are first to first + count."""
+    """The cells' arrays by position. Raises ValueError unless those are first to first + count,
+    SharedPositionsError where M-RoPE gave several cells one."""
     wanted = np.arange(first, first + count, dtype=np.int32)
     if np.array_equal(cells.positions, wanted):
         return cells.arrays
     order = np.argsort(cells.positions, kind="stable")
+    if len(np.unique(cells.positions)) < len(cells.positions):
+        raise SharedPositionsError("cells share positions")
     if not sort or not np.array_equal(cells.positions[order], wanted):
         raise ValueError("positions are missing")
     return [array[order] for array in cells.arrays]

@@ -17,7 +17,12 @@ import msgspec
 from worker import __version__
 from worker.api.common.described import BROKEN, EVENTS, HTML, JSON, LINES, Api, Described, before
 from worker.api.common.errors import reply_of
-from worker.api.common.shapes import AnthropicErrorReply, OllamaErrorReply, shaped
+from worker.api.common.shapes import (
+    AnthropicErrorReply,
+    OllamaErrorReply,
+    TeiErrorReply,
+    shaped,
+)
 from worker.http import paths
 from worker.http.replies import ErrorReply
 from worker.lifecycle.loaded import Loaded
@@ -170,7 +175,8 @@ def document_of(
     """
     routes = [route for api in apis for route in api.routes]
     taken = [route.takes for route in routes if route.takes is not None]
-    schemas = Schemas(taken, [*_given(routes), ErrorReply, AnthropicErrorReply, OllamaErrorReply])
+    errors = [ErrorReply, AnthropicErrorReply, OllamaErrorReply, TeiErrorReply]
+    schemas = Schemas(taken, [*_given(routes), *errors])
     answers = Responded(schemas)
     found: dict[str, dict[str, Any]] = {}
     page: dict[str, Any] = {} if has_page else {"pages": {}}

@@ -11,7 +11,8 @@ import pytest
 
 from tests.support import http
 from tests.support.models import ggufs
-from tests.support.programs.processes import Server, serving
+from tests.support.programs.processes import Server, WorkerProcess, serving
+from worker.cli.main import main
 
 SAYS = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
 NAMED = {
@@ -72,13 +73,54 @@ def test_a_chosen_template(named: Path, chosen: str, begins: str) -> None:
 
 
 def test_a_name_that_nobody_knows(named: Path) -> None:
-    """Chats say which names there are; texts are continued."""
-    with serving("--model", named, "--chat-template", "nosuch") as server:
-        refused = ask(server)
-        assert refused.status_code == 400
-        for word in ("nosuch", "chatml", "tool_use"):
-            assert word in refused.json()["error"]["message"]
+    """The worker does not start, and says which names there are."""
+    options = ("--port", "0", "--model", str(named), "--chat-template", "nosuch")
+    process = WorkerProcess("serve", *options)
+    try:
+        assert process.wait() == 2
+    finally:
+        process.end()
+    said = "\n".join(process.lines)
+    assert all(word in said for word in ("nosuch", "chatml", "zephyr", "tool_use", "rag"))
+    assert "Traceback" not in said
+
+
+BAD = {
+    "{{ messages[0].content.encode() }}": "encode",
+    "{{ messages | nosuch }}": "nosuch",
+    "{{ nosuch(messages) }}": "nosuch",
+    "{{ raise_exception('never') }}": "never",
+    "{{ messages[0].parts[0].text.upper() }}": "parts",
+    "{% for m in messages %}{% endfor %}": "nothing",
+    "{% for %}": "cannot be read",
+}
+
+
+@pytest.mark.parametrize("source", BAD)
+def test_a_template_that_renders_no_chat(
+    source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The log says so before `ready`, and so do `check` and `show`; texts are continued."""
+    path = ggufs.write_llama(tmp_path / "bad.gguf", chat_template=source)
+    with serving("--model", path) as server:
+        told = [line for line in server.lines if "chat template" in line]
+        assert len(told) == 1
+        assert BAD[source] in told[0]
+        if source != "{% for m in messages %}{% endfor %}":
+            assert ask(server).status_code == 400
         assert server.post({"prompt": "Hello", "max_tokens": 2}).status_code == 200
+    for command in ("check", "show"):
+        assert main([command, str(path)]) == 0
+        assert BAD[source] in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_template_that_renders_some_chats(tmp_path: Path) -> None:
+    """Nothing is told of one that wants tools, documents or a system message."""
+    for word in ("tools[0].function", "documents[0].title", "messages[1].content"):
+        source = f"{{% if not {word} %}}{{{{ raise_exception('no') }}}}{{% endif %}}" + SAYS
+        path = ggufs.write_llama(tmp_path / "some.gguf", chat_template=source)
+        with serving("--model", path) as server:
+            assert not [line for line in server.lines if "chat template" in line]
 
 
 def test_a_file_of_a_template_and_what_it_is_given(named: Path, tmp_path: Path) -> None:

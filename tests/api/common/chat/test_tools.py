@@ -19,7 +19,7 @@ def test_a_type_is_told_once() -> None:
             for kind in ("looks_up", "looks_up", "a\nb", "x" * 5_000, "x" * 6_000):
                 Tools().add_kind(kind)
     finally:
-        log.configure("console", quiet=True)
+        log.configure("console", "error")
     assert [line["type"] for line in lines] == ["looks_up", "a\\nb", "x" * 40]
 
 

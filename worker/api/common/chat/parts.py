@@ -19,7 +19,7 @@ from worker.api.common.chat.notes import (
     said_fields,
     written,
 )
-from worker.api.common.gallery import GALLERY, in_lines
+from worker.api.common.gallery import GALLERY, Gallery, in_lines
 from worker.errors import RequestError
 
 _KIND = re.compile(r"(?:input_|output_)?(image|audio|video)(?:[_/].*)?|(?:\w+_)?(screenshot)")
@@ -64,8 +64,11 @@ def medium_words(part: Mapping[str, Any]) -> str:
         return "\n".join([*words, mark])
     if is_heard(part):
         return "\n".join(words)
+    kind, gallery = medium_of(part) or "", GALLERY.get()
+    if gallery is not None:
+        gallery.leave_out(kind, _places(part))
     told = "\n".join(dict.fromkeys([*words, *_addresses(part)]))
-    return f"[{medium_of(part)}: {told}]" if told else f"[{medium_of(part)}]"
+    return f"[{kind}: {told}]" if told else f"[{kind}]"
 
 
 def check_seen(part: Mapping[str, Any], where: str, param: str) -> None:
@@ -73,21 +76,21 @@ def check_seen(part: Mapping[str, Any], where: str, param: str) -> None:
     here or where the prompt is made."""
     if _mark_of(part, (where, param)) is not None or is_heard(part):
         return
-    kind, gallery = medium_of(part) or "", GALLERY.get()
+    kind, gallery = medium_of(part) or "", GALLERY.get() or Gallery(None)
     told = f"{where} is of type {str(part.get('type'))[:40]}"
-    if gallery is None or not gallery.takes(kind):
-        knows = "text only" if gallery is None else f"no {kind}"
+    if not gallery.takes(kind):
         raise RequestError(
-            f"{told}: this model reads {knows}, and the question would be about something that it "
+            f"{told}: {gallery.reads(kind)}, and the question would be about something that it "
             "cannot see.",
             param=param,
             hint="Ask without it, or describe it.",
         )
     address = next(_addresses(part), "")
+    example = "data:image/png;base64,…" if kind == "image" else "base64 of a WAV, MP3 or FLAC file"
     raise RequestError(
         f"{told} and holds no bytes{f': {address[:200]} is not read' if address else ''}.",
         param=param,
-        hint="Send it as data:image/png;base64,…, or start the worker with --fetch-images HOST.",
+        hint=f"Send it as {example}, or start the worker with --fetch-images HOST.",
     )
 
 
@@ -97,12 +100,17 @@ def _mark_of(part: Mapping[str, Any], asked: tuple[str, str] | None = None) -> s
     kind, gallery = medium_of(part), GALLERY.get()
     if gallery is None or kind is None:
         return None
-    for fields in _levels(part):
-        for name in (*_ADDRESSES, "data", "result"):
-            value = fields.get(name)
-            if isinstance(value, str) and value and (mark := gallery.shown(kind, value, asked)):
-                return mark
-    return None
+    if not gallery.takes(kind):
+        return None
+    marks = (gallery.shown(kind, place, asked) for place in _places(part))
+    return next(filter(None, marks), None)
+
+
+def _places(part: Mapping[str, Any]) -> list[str]:
+    """Where its bytes may stand: data, or addresses."""
+    names = (*_ADDRESSES, "data", "result")
+    given = [fields.get(name) for fields in _levels(part) for name in names]
+    return [each for each in given if isinstance(each, str) and each]
 
 
 def _captions(part: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

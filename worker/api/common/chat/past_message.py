@@ -275,4 +275,5 @@ def pictures_of(images: MessageContent) -> list[Any]:
 def _with_pictures(said: list[str], images: MessageContent) -> list[str]:
     """Pictures that the model sees stand before the words, notes on others behind them."""
     shown = list(map(medium_words, pictures_of(images)))
-    return [*shown, *said] if GALLERY.get() is not None else [*said, *shown]
+    gallery = GALLERY.get()
+    return [*shown, *said] if gallery is not None and gallery.takes("image") else [*said, *shown]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from worker import log
 from worker.chat.format import ChatFormat
+from worker.chat.probe import TemplateProbe
 from worker.chat.template import TEMPLATES, ChatTemplate
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
@@ -16,7 +17,7 @@ WITH_TOOLS, WITH_DOCUMENTS = "tool_use", "rag"
 
 
 def source_of(tokenizer: TokenizerConfig | None, settings: Settings) -> str | None:
-    """The template's text; None: there is none. Raises RequestError where the name is unknown.
+    """The template's text; None: there is none.
 
     `--chat-template-file` counts before `--chat-template`, which is the name of one of the file's
     templates, of one of ours, or the template itself.
@@ -26,26 +27,46 @@ def source_of(tokenizer: TokenizerConfig | None, settings: Settings) -> str | No
     asked = settings.chat_template
     named = tokenizer.chat_templates if tokenizer else {}
     if asked is not None and "{" not in asked:
-        known = {**TEMPLATES, **named}
-        if asked not in known:
-            raise RequestError(
-                f"--chat-template {asked[:50]} names no template.",
-                param="messages",
-                hint=f"Known are {', '.join(known)}.",
-                code="no_chat_template",
-            )
-        return known[asked]
+        return {**TEMPLATES, **named}[asked]  # one of them, as the load has checked
     if asked is not None:
         return asked
     plain = tokenizer.chat_template if tokenizer else None
     return plain or next(iter(named.values()), None)
 
 
-def format_of(loaded: Loaded, settings: Settings) -> ChatFormat:
-    """The model's chat format. Raises RequestError where there is no template."""
-    tokenizer = loaded.config.tokenizer
+def sources_of(tokenizer: TokenizerConfig | None, settings: Settings) -> dict[str, str]:
+    """The templates that chats are written by: the file's named ones, where none was asked for, and
+    the others' under an empty name, which comes first. Empty: there is none."""
     source = source_of(tokenizer, settings)
     if not source:
+        return {}
+    is_asked = settings.chat_template is not None or settings.chat_template_file is not None
+    others = tokenizer.chat_templates if tokenizer and not is_asked else {}
+    used = {name: others[name] for name in (WITH_TOOLS, WITH_DOCUMENTS) if name in others}
+    return {"": source, **{name: text for name, text in used.items() if text != source}}
+
+
+def log_template_failures(tokenizer: TokenizerConfig | None, settings: Settings) -> None:
+    """Log why no chat can be rendered by the templates that are used, or not each one."""
+    for text in sources_of(tokenizer, settings).values():
+        try:
+            template = ChatTemplate(text, bos="<s>", eos="</s>")
+        except RequestError as error:
+            _log.warning("the chat template cannot be used", why=error.message)
+            continue
+        if why := TemplateProbe(template).failure:
+            _log.warning("no chat can be rendered by the chat template", why=why)
+        elif template.unknown:
+            _log.warning(
+                "the chat template fails where it reaches what nobody knows",
+                unknown=", ".join(template.unknown),
+            )
+
+
+def format_of(loaded: Loaded, settings: Settings) -> ChatFormat:
+    """The model's chat format. Raises RequestError where there is no template."""
+    sources = sources_of(loaded.config.tokenizer, settings)
+    if not sources:
         raise RequestError(
             "This model's file has no chat template: it continues text.",
             param="messages",
@@ -56,22 +77,9 @@ def format_of(loaded: Loaded, settings: Settings) -> ChatFormat:
     ends = [vocab.name(end) for end in vocab.end_tokens]
 
     def made(text: str, **named: ChatFormat) -> ChatFormat:
-        try:
-            template = ChatTemplate(text, bos=vocab.bos_name, eos=vocab.eos_name)
-        except RequestError as error:
-            _log.warning("the chat template cannot be used", why=str(error))
-            raise
-        if template.unknown:
-            _log.warning(
-                "the chat template fails where it reaches what nobody knows",
-                unknown=", ".join(template.unknown),
-            )
+        template = ChatTemplate(text, bos=vocab.bos_name, eos=vocab.eos_name)
         return ChatFormat(
             template, vocab.controls, ends, defaults=settings.chat_template_kwargs, named=named
         )
 
-    if settings.chat_template is not None or settings.chat_template_file is not None:
-        return made(source)
-    others = tokenizer.chat_templates if tokenizer else {}
-    used = {name: others[name] for name in (WITH_TOOLS, WITH_DOCUMENTS) if name in others}
-    return made(source, **{name: made(text) for name, text in used.items() if text != source})
+    return made(sources.pop(""), **{name: made(text) for name, text in sources.items()})

@@ -1,0 +1,105 @@
+"""POST /v1/embed and /v2/embed, as Cohere's clients ask for vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+from litestar import post
+from litestar.types import ASGIApp
+
+from worker.api.common.body import HttpRequest
+from worker.api.common.bounds import at_least, items
+from worker.api.common.preparing import Preparing
+from worker.api.common.vectors import (
+    CutFields,
+    VectorExchange,
+    asked,
+    check_pooled,
+    check_width,
+    cut_of,
+    texts_of,
+)
+from worker.api.embeddings.encoding import Elements, encoded
+from worker.api.embeddings.ranking import meta_of
+from worker.api.embeddings.schemas import BASE64, TYPES, CohereMeta
+from worker.engine.embedding import EmbeddingRequest, normalised
+from worker.errors import RequestError
+from worker.lifecycle.loaded import Loaded
+
+_FLOAT = "float"
+
+
+class CohereEmbedRequest(CutFields, kw_only=True):
+    """POST /v1/embed and /v2/embed. Texts that are too long are cut if nothing else is asked for.
+
+    texts             texts
+    inputs            the same as objects: {"content": [{"type": "text", "text": ...}]}
+    images            of no model here
+    model             anything: one worker serves one model
+    embedding_types   kinds of elements; of several ones the answer has each
+    output_dimension  the first so many elements, of a model that was trained for that
+    max_tokens        longer texts are cut to so many tokens
+    """
+
+    texts: list[str] | None = None
+    inputs: list[dict[str, Any]] | None = None
+    images: list[str] | None = None
+    model: str | None = None
+    embedding_types: Annotated[list[str], items(len(TYPES), of={"enum": list(TYPES)})] | None = None
+    output_dimension: Annotated[int | None, at_least(1)] = None
+    max_tokens: Annotated[int | None, at_least(-1)] = None
+
+
+class CohereEmbedReply(msgspec.Struct, kw_only=True):
+    """Vectors of length 1 in the order of their texts: a list, or one for each kind of elements."""
+
+    response_type: str
+    id: str
+    texts: list[str]
+    embeddings: list[Elements] | dict[str, list[Elements]]
+    meta: CohereMeta
+
+
+def _asked(body: CohereEmbedRequest, loaded: Loaded) -> EmbeddingRequest:
+    check_pooled(loaded)
+    if body.images:
+        raise RequestError("This model makes vectors of texts, not of images.", param="images")
+    check_width(body.output_dimension, loaded, "output_dimension")
+    for place, kind in enumerate(body.embedding_types or ()):
+        if kind not in TYPES:
+            name = f"embedding_types[{place}]"
+            raise RequestError(f"{name} must be one of {', '.join(TYPES)}.", param=name)
+    cut = cut_of(body, loaded, usual=True, max_tokens=body.max_tokens)
+    param = "inputs" if body.inputs and not body.texts else "texts"
+    texts = texts_of([*(body.texts or body.inputs or ())], loaded, param, cut=cut)
+    return asked(texts, param)
+
+
+@post(["/v1/embed", "/v2/embed"], status_code=200, summary="Vectors of texts (Cohere)")
+async def cohere_embed(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
+    """One for each text, of each kind of elements."""
+    path = request.url.path
+    body = await preparing.body(request, CohereEmbedRequest, loaded)
+    wanted = await preparing.texts(request, body, loaded, _asked, body, loaded)
+    kinds = body.embedding_types or (None if path.startswith("/v1/") else [_FLOAT])
+
+    def reply(vectors: Sequence[np.ndarray]) -> CohereEmbedReply:
+        made = [normalised(vector, 2, body.output_dimension) for vector in vectors]
+
+        def of(kind: str) -> list[Elements]:
+            if kind == BASE64:
+                return [encoded(vector, as_text=True) for vector in made]
+            return [encoded(vector, kind) for vector in made]
+
+        return CohereEmbedReply(
+            response_type="embeddings_floats" if kinds is None else "embeddings_by_type",
+            id=wanted.id,
+            texts=body.texts or [],
+            embeddings=of(_FLOAT) if kinds is None else {kind: of(kind) for kind in kinds},
+            meta=meta_of(path, wanted, input_tokens=len(wanted.prompt.tokens)),
+        )
+
+    return VectorExchange(wanted, path, loaded, reply)

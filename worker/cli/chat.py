@@ -1,0 +1,204 @@
+"""worker chat: a conversation with a model in the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import contextlib
+import importlib
+import mimetypes
+import os
+import sys
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from worker.cli import serve
+from worker.errors import UsageError, WorkerError
+from worker.log import harmless, say
+from worker.values import nonempty
+
+if TYPE_CHECKING:
+    from worker.cli.answer_view import Show
+    from worker.cli.top.address import Address
+
+DESCRIPTION = "Chat with a model in the terminal, or with a running worker."
+EXAMPLE = (
+    "Examples: worker chat my.gguf; worker chat --url http://gpu7:8080. All options of "
+    "`worker serve` work here too. Type /help in the chat for its commands."
+)
+_HELP = """\
+/system TEXT   set the system prompt; without TEXT remove it
+/image FILE    attach an image to the next message
+/clear         start a new conversation
+/regenerate    generate the last answer again
+/help          show this list
+/bye           leave; Ctrl-D does too. Ctrl-C stops an answer.
+A line that ends with \\ continues on the next line.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    serve.add_arguments(parser)
+    parser.usage = "%(prog)s [MODEL] [--system TEXT] [options]"
+    _add_own(parser)
+
+
+def _add_own(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("Chat")
+    group.add_argument("--system", type=nonempty, metavar="TEXT", help="system prompt (none)")
+    group.add_argument(
+        "--url", metavar="URL", help="chat with the worker at this address instead of starting one"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Chat until the user leaves. Raises UsageError, and what the worker raises at its start."""
+    from worker.cli import chat_client
+    from worker.cli.answer_view import shows_answers
+
+    with _address(arguments) as address:
+        chat = Chat(address, arguments.system)
+        with shows_answers() as show:
+            if sys.stdin.isatty():
+                say(f"{harmless(chat_client.model_name(address))}. /help lists the commands.\n")
+            for text in _messages():
+                chat.take(text, show)
+                if chat.is_over:
+                    break
+    return 0
+
+
+@contextlib.contextmanager
+def _address(arguments: argparse.Namespace) -> Generator[Address]:
+    """The worker to talk to, started if none is named. Raises UsageError, WorkerError."""
+    from worker.cli.options import settings_from
+    from worker.cli.top.address import Address, address_from
+
+    if arguments.url is not None:
+        if arguments.named is not None or arguments.model is not None:
+            raise UsageError("--url names a running worker.", hint="Leave the model out.")
+        yield address_from(arguments)
+        return
+    from worker.cli.progress import activity
+    from worker.lifecycle.server_process import ServerError, serving
+
+    own = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    _add_own(own)
+    key = next(iter(settings_from(arguments).api_keys), None)
+    _, words = own.parse_known_args(arguments.words)
+    with contextlib.ExitStack() as stack:
+        try:
+            with activity("loading the model"):
+                server = stack.enter_context(serving(words, os.environ, group=0))
+        except ServerError as error:
+            code, _, message = error.reason.partition(": ")
+            failure = WorkerError(message or str(error), code=code or error.code)
+            failure.exit_code = error.returncode if error.reason else 1  # type: ignore[misc]
+            raise failure from None
+        yield Address(f"http://{server.host}:{server.port}", key)
+
+
+def _messages() -> Generator[str]:
+    """What the user writes, message by message, until the end of standard input."""
+    ask: Callable[[], str] = sys.stdin.readline
+    if sys.stdin.isatty():
+        with contextlib.suppress(ImportError):  # arrows and history, if Python has them
+            importlib.import_module("readline")
+        ask = _asked
+    text = ""
+    while line := ask():
+        text += line.rstrip("\n")
+        if text.endswith("\\"):
+            text = f"{text[:-1]}\n"
+        elif text.strip():
+            yield text.strip()
+            text = ""
+    if text.strip():
+        yield text.strip()
+
+
+def _asked() -> str:
+    """A line of the terminal with its end; empty at Ctrl-D."""
+    while True:
+        try:
+            return input("> ") + "\n"
+        except EOFError:
+            say("\n")
+            return ""
+        except KeyboardInterrupt:
+            say("\nType /bye or press Ctrl-D to leave.\n")
+
+
+class Chat:
+    """A conversation and what is said next in it.
+
+    is_over  whether the user has left
+    """
+
+    def __init__(self, address: Address, system: str | None) -> None:
+        self._address = address
+        self._system = system
+        self._turns: list[dict[str, Any]] = []
+        self._images: list[str] = []
+        self.is_over = False
+
+    def take(self, text: str, show: Show) -> None:
+        """Do what a line of the user says: a command, or a message that is answered."""
+        command, _, rest = text.partition(" ")
+        rest = rest.strip()
+        if command in ("/bye", "/exit", "/quit"):
+            self.is_over = True
+        elif command in ("/help", "/?"):
+            say(_HELP)
+        elif command == "/system":
+            self._system = rest or None
+            say("The system prompt is set.\n" if rest else "There is no system prompt now.\n")
+        elif command == "/clear":
+            self._turns, self._images = [], []
+            say("This is a new conversation.\n")
+        elif command == "/image":
+            self._attach(rest)
+        elif command == "/regenerate":
+            if not self._turns:
+                say("There is no answer yet.\n")
+            else:
+                self._turns = self._turns[:-1]
+                self._answer(show)
+        elif command.startswith("/") and command[1:].isalpha():
+            say(f"There is no command {command}. /help lists the commands.\n")
+        else:
+            self._turns.append({"role": "user", "content": self._content(text)})
+            self._answer(show)
+
+    def _attach(self, name: str) -> None:
+        path = Path(name).expanduser()
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            say(f"{harmless(name)} cannot be read: {error.strerror}.\n")
+            return
+        kind = mimetypes.guess_type(path.name)[0] or "image/png"
+        self._images.append(f"data:{kind};base64,{base64.b64encode(data).decode()}")
+        say(f"{harmless(path.name)} goes with your next message.\n")
+
+    def _content(self, text: str) -> str | list[dict[str, Any]]:
+        shown = [{"type": "image_url", "image_url": {"url": url}} for url in self._images]
+        self._images = []
+        return [*shown, {"type": "text", "text": text}] if shown else text
+
+    def _answer(self, show: Show) -> None:
+        """The answer to the last message, which is forgotten if there is none."""
+        from worker.cli import chat_client
+
+        system = [{"role": "system", "content": self._system}] if self._system else []
+        pieces = chat_client.stream(self._address, [*system, *self._turns])
+        try:
+            answer = show(pieces)
+        except chat_client.ChatError as error:
+            say(f"{harmless(str(error))}\n")
+            self._turns.pop()
+            return
+        finally:
+            pieces.close()
+        self._turns.append({"role": "assistant", "content": answer})
