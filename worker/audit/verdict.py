@@ -36,6 +36,7 @@ class FileVerdict(msgspec.Struct, frozen=True, kw_only=True):
     weights_read  whether their numbers were looked at
     checksum      right, wrong, unknown, or None where the files were not read
     tensors       those with numbers that are no weights
+    flaw          why scores are not the model's own; None: they are, or it makes none
     template      what the chat template does with each place of a conversation, in words
     seconds       that all of it took
     """
@@ -49,6 +50,7 @@ class FileVerdict(msgspec.Struct, frozen=True, kw_only=True):
     field: str | None = None
     architecture: str | None = None
     does: str | None = None
+    flaw: str | None = None
     quant: str | None = None
     files: int = 1
     bytes: int = 0
@@ -105,6 +107,7 @@ def judge(
         field=said.field if isinstance(said, ModelFileError) else None,
         architecture=config.architecture if config else None,
         does=config.does if config else None,
+        flaw=config.vectors.flaw if config else None,
         quant=config.quant if config else None,
         files=len(config.files) if config else 1,
         bytes=sum(file.size for file in config.files) if config else candidate.size,

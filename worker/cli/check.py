@@ -200,6 +200,7 @@ def _what(verdict: FileVerdict) -> str:
     template = verdict.template
     if verdict.does not in (None, "writes text"):
         parts.append(verdict.does or "")
+        parts.append(verdict.flaw or "")
     elif "error" in template:
         parts.append(f"no chat: {template['error']}")
     elif template.get("unknown", "nothing") != "nothing":

@@ -180,6 +180,8 @@ def _vectors(config: ModelConfig) -> dict[str, str]:
         rows["elements"] += ", or the first of them"
     if vectors.labels:
         rows["labels"] = ", ".join(vectors.labels)
+    if vectors.flaw:
+        rows["scores"] = vectors.flaw
     rows["longest text"] = f"{longest_text(config):,} tokens, more with --ctx-size"
     if longest_text(config) == config.context:
         rows["longest text"] = f"{config.context:,} tokens"
@@ -187,19 +189,22 @@ def _vectors(config: ModelConfig) -> dict[str, str]:
 
 
 def _attention(config: ModelConfig) -> dict[str, str]:
+    from worker.model.architectures import LEARNED_POSITIONS, NO_ROPE
+
     if not config.max_heads:
         return {}
     rows = {
         "heads": _layers(config.heads),
         "key/value heads": _layers(config.kv_heads),
         "key, value length": f"{config.key_length}, {config.value_length}",
-        "rotary": f"{config.rope.dimensions} dimensions, base {config.rope.freq_base:g}",
     }
-    if config.rope.scaling != "none":
-        rows["rotary"] += (
-            f", {config.rope.scaling} scaling by {config.rope.factor:g} "
-            f"from {config.rope.original_context:,} tokens"
-        )
+    if config.architecture not in NO_ROPE | LEARNED_POSITIONS:
+        rows["rotary"] = f"{config.rope.dimensions} dimensions, base {config.rope.freq_base:g}"
+        if config.rope.scaling != "none":
+            rows["rotary"] += (
+                f", {config.rope.scaling} scaling by {config.rope.factor:g} "
+                f"from {config.rope.original_context:,} tokens"
+            )
     if config.kv_lora_rank:
         rows["latent"] = f"rank {config.kv_lora_rank}"
     if config.sliding_window:

@@ -79,6 +79,8 @@ def open_backend(
             backend.open_embedder(shape, own)
         backend.warm_up()
         _tell_of_slow_cache(backend, settings)
+        if shape is not None:
+            _tell_of_scores(config, shape)
     except BaseException:
         backend.close()
         raise
@@ -161,6 +163,20 @@ def _tell_of_slow_cache(backend: LlamaBackend, settings: Settings) -> None:
             cache_type_v=settings.cache_type_v,
             hint="use f16 if it fits; `worker bench MODEL` measures it on this machine",
         )
+
+
+def _tell_of_scores(config: ModelConfig, shape: EmbeddingShape) -> None:
+    """Log why a reranker's scores are not what its model was trained for."""
+    if not config.vectors.classifies:
+        return
+    if shape.pooling != "rank":
+        log.get("load").warning(
+            "a reranker that makes vectors: /v1/rerank refuses",
+            pooling=shape.pooling,
+            hint="start it with --pooling rank to have scores",
+        )
+    elif config.vectors.flaw is not None:
+        log.get("load").warning("scores are off", reason=config.vectors.flaw)
 
 
 def open_draft(

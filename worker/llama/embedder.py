@@ -11,6 +11,7 @@ from worker.engine.backend import BatchError
 from worker.llama import library
 from worker.llama.context import Context, ContextOptions
 from worker.llama.library import native
+from worker.llama.token_types import TokenTypes
 from worker.llama.weights import Weights
 from worker.memory.embedding import EmbeddingShape
 
@@ -84,6 +85,7 @@ class LlamaEmbedder:
         is_rank = shape.pooling == "rank"
         count = native.llama_model_n_cls_out if is_rank else native.llama_model_n_embd_out
         self.width = count(weights.handle)
+        self._types = _token_types(weights) if is_rank else None
 
     def compute(self) -> np.ndarray:
         """Hidden states of the batch, float32 [rows, width], valid until the next step."""
@@ -92,6 +94,9 @@ class LlamaEmbedder:
         if self._fills and self._num_short < rows < _TILE:
             batch.add(np.zeros(_TILE - rows, np.int32), 0, self.max_inputs)
             batch.outputs[rows:_TILE] = 1
+        if self._types is not None:
+            some = slice(batch.size)
+            batch.vectors = self._types.vectors(batch.tokens[some], batch.positions[some])
         self._last.decode()
         batch.size = rows
         found = native.llama_get_embeddings(self._last.handle)  # pyright: ignore
@@ -116,3 +121,12 @@ class LlamaEmbedder:
             return
         for slot in range(first, self.max_inputs):
             self.context.drop(slot)
+
+
+def _token_types(weights: Weights) -> TokenTypes | None:
+    """Those of pairs; None: the model has one, or its tokenizer is not BERT's, which alone tells
+    texts apart by it."""
+    vocab = native.llama_model_get_vocab(weights.handle)
+    if native.llama_vocab_type(vocab) != native.LLAMA_VOCAB_TYPE_WPM:  # pyright: ignore
+        return None
+    return TokenTypes.of(weights.files, native.llama_vocab_sep(vocab))  # pyright: ignore

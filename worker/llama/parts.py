@@ -21,6 +21,7 @@ from worker.limits import TOKENIZING
 # match. A word of 25,000 characters needs more than a stack of 8 MiB, and the process ends.
 MAX_PART = 8192
 _WORD_END = re.compile(r"[A-Za-z0-9](?= [A-Za-z0-9])")
+_WHITE = re.compile(r"\s")
 _NEAR = 256  # a part may end so many characters earlier, where a word ends
 
 # 1,024 characters that are spelt byte by byte take 4 ms, 8,192 take 0.3 s.
@@ -66,6 +67,15 @@ def word_parts(text: str) -> Iterator[TextPart]:
             stop = found.end()
         yield text[begin:stop], 0
         begin = stop
+    yield text[begin:], 0
+
+
+def space_parts(text: str) -> Iterator[TextPart]:
+    """Parts of _PART characters or more, cut in front of white space; for WordPiece."""
+    begin = 0
+    while found := _WHITE.search(text, begin + _PART):
+        yield text[begin : found.start()], 0
+        begin = found.start()
     yield text[begin:], 0
 
 

@@ -20,8 +20,10 @@ from worker.llama.parts import (
     Splitter,
     TokenizerPatience,
     pairs_of,
+    space_parts,
     word_parts,
 )
+from worker.llama.wordpiece import WordPiece
 
 _CONTROL = 1 << 3  # LLAMA_TOKEN_ATTR_CONTROL
 _UNKNOWN = 1 << 0  # LLAMA_TOKEN_ATTR_UNKNOWN
@@ -30,6 +32,7 @@ _HIDDEN = _CONTROL | _UNKNOWN
 _SOUGHT = _HIDDEN | 1 << 4  # LLAMA_TOKEN_ATTR_USER_DEFINED
 _STRIPS = 1 << 7 | 1 << 8  # LLAMA_TOKEN_ATTR_LSTRIP and RSTRIP
 _NULL_TOKEN = -1
+_UNKNOWN_WORD = 100  # BERT's, where the file does not say
 _INFILL_BYTES = 512
 _PROBE, _PROBES = b'{"name": "a_b-1", "is": [true, 2.5]}\n</a>', 64
 _TOO_MANY = -(2**31)  # INT32_MIN: the number of tokens is no int32
@@ -83,7 +86,14 @@ class Vocab:
             raise ModelLoadError("llama.cpp returned a model without a vocabulary.")
         self._handle = handle
         self.size = native.llama_vocab_n_tokens(handle)
-        self._is_bpe = native.llama_vocab_type(handle) == native.LLAMA_VOCAB_TYPE_BPE
+        kind = native.llama_vocab_type(handle)
+        self._is_bpe = kind == native.LLAMA_VOCAB_TYPE_BPE
+        self._is_wordpiece = kind == native.LLAMA_VOCAB_TYPE_WPM
+        self._normalizer = [
+            _told(model, f"tokenizer.ggml.normalizer.{name}")
+            for name in ("lowercase", "strip_accents")
+        ]
+        self._unknown = int(_told(model, "tokenizer.ggml.unknown_token_id") or _UNKNOWN_WORD)
         self.max_history = max_history
         self.adds_bos = bool(native.llama_vocab_get_add_bos(handle))
         self.adds_eos = bool(native.llama_vocab_get_add_eos(handle))
@@ -180,27 +190,62 @@ class Vocab:
         return self._tokenize("", True, False)[self.adds_bos :]
 
     @cached_property
+    def _texts(self) -> list[str]:
+        """Token id -> text as the file spells it."""
+        spell = library.quick(native.llama_vocab_get_text)
+        return [spell(self.handle, token).decode("utf-8", "replace") for token in range(self.size)]
+
+    @cached_property
+    def _attributes(self) -> list[int]:
+        attribute = library.quick(native.llama_vocab_get_attr)
+        return [attribute(self.handle, token) for token in range(self.size)]
+
+    def _sought(self, passed_over: int) -> dict[str, int]:
+        """Tokens that are looked for in a text before it is split, but those with an attribute of
+        `passed_over`."""
+        return {
+            self._texts[token]: token
+            for token, found in enumerate(self._attributes)
+            if found & _SOUGHT and not found & passed_over
+        }
+
+    @cached_property
+    def _wordpiece(self) -> WordPiece:
+        lowercase, strips_accents = self._normalizer
+        hidden = [bool(found & _HIDDEN) for found in self._attributes]
+        return WordPiece(
+            ["" if hides else text for text, hides in zip(self._texts, hidden, strict=True)],
+            (self._sought(_HIDDEN), self._sought(0)),
+            self._unknown,
+            lowercase=None if lowercase is None else lowercase == "true",
+            strips_accents=None if strips_accents is None else strips_accents == "true",
+        )
+
+    @cached_property
     def _splitters(self) -> tuple[Splitter, Splitter]:
         """Where control tokens are plain text, and where they are read as such."""
         if self._is_bpe:
             return word_parts, word_parts
-        spell, attribute = map(
-            library.quick, (native.llama_vocab_get_text, native.llama_vocab_get_attr)
-        )
-        texts = [spell(self.handle, token).decode("utf-8", "replace") for token in range(self.size)]
-        attributes = [attribute(self.handle, token) for token in range(self.size)]
         is_spm = native.llama_vocab_type(self.handle) == native.LLAMA_VOCAB_TYPE_SPM
-        pairs = pairs_of(texts) if is_spm else None
+        pairs = pairs_of(self._texts) if is_spm else None
 
         def splitter(passed_over: int) -> Splitter:
-            are_sought = [bool(found & _SOUGHT and not found & passed_over) for found in attributes]
-            strips = any(found & _STRIPS for found in compress(attributes, are_sought))
-            controls = ControlCuts(list(compress(texts, are_sought)), strips=strips)
+            sought = self._sought(passed_over)
+            if self._is_wordpiece and not any(map(str.isspace, "".join(sought))):
+                return space_parts
+            strips = any(self._attributes[token] & _STRIPS for token in sought.values())
+            controls = ControlCuts(list(sought), strips=strips)
             return controls.parts if pairs is None else SafeCuts(pairs, controls).parts
 
         return splitter(_HIDDEN), splitter(0)
 
     def _tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
+        if self._is_wordpiece and text:
+            found = self._wordpiece.tokens(text, parse_special=parse_special)
+            if not add_special:
+                return found
+            before = [] if self.bos is None else [self.bos]
+            return [*before, *found, *self.ends_of_texts]
         raw = text.encode("utf-8")
         # Room for a token each byte, for BOS, EOS and a space in front is enough for most texts.
         # Where it is not, llama.cpp answers with minus the number of tokens.
@@ -280,6 +325,13 @@ class Vocab:
             buffer = ctypes.create_string_buffer(-count)
             count = native.llama_token_to_piece(self.handle, token, buffer, -count, 0, special)
         return buffer.raw[:count] if count > 0 else b""
+
+
+def _told(model: Any, key: str) -> str | None:
+    """A number or truth value of the file; None: it does not say."""
+    room = ctypes.create_string_buffer(16)
+    length = native.llama_model_meta_val_str(model, key.encode(), room, len(room))  # pyright: ignore
+    return None if length < 0 else room.value.decode()
 
 
 def _token(value: Any) -> int | None:

@@ -64,7 +64,10 @@ class _Override(ctypes.Structure):
 
 
 class Weights:
-    """A loaded model. A context manager; it frees the model."""
+    """A loaded model. A context manager; it frees the model.
+
+    files  that it was loaded from
+    """
 
     def __init__(
         self, path: Path, options: LoadOptions, on_progress: Callable[[float], bool] | None = None
@@ -79,6 +82,7 @@ class Weights:
         """
         library.start()
         self.handle: Any = None
+        self.files = options.files or open_header(path).files
         named = options.devices
         offloading = [
             device.name

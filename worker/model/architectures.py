@@ -69,6 +69,8 @@ NO_ROPE = _names("""
     arwkv7 bloom glm5-next gpt2 jais jamba jina-bert-v2 kimi-k3 kimi-linear mamba mamba2 mpt
     nemotron_h nemotron_h_moe refact rwkv6 rwkv6qwen2 rwkv7 t5 t5encoder wavtokenizer-dec
 """)
+# Nor in these: they add a vector for each position to that of the token.
+LEARNED_POSITIONS = _names("bert starcoder")
 
 # They compute vectors or sound from a text and never continue it.
 ENCODERS = _names("""

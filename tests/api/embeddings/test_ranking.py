@@ -21,7 +21,7 @@ CLS, SEP = 2, 3
 @pytest.fixture(scope="module")
 def crossed(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Server, Embedder]]:
     """A BERT that reads both texts at once, with a classifier of one output."""
-    model = Embedder("bert", pooling=4, classifier=1)
+    model = Embedder("bert", pooling=None, classifier=1, encoding="F16")
     path = model.write(tmp_path_factory.mktemp("crossed") / "crossed.gguf")
     with serving("--model", path, "-t", "1") as server:
         yield server, model
@@ -128,6 +128,26 @@ def test_pairs_that_are_none(crossed: tuple[Server, Embedder]) -> None:
     """Of texts in other numbers."""
     for body in ({"text_1": ["a", "b"], "text_2": ["a"]}, {"text_1": "a"}, {"text_2": "a"}):
         assert crossed[0].post(body, "/v1/score").status_code == 400
+
+
+def test_a_reranker_that_makes_vectors(tmp_path: Path) -> None:
+    """With another --pooling, or where its file says so, a reranker ranks nothing by accident."""
+    asked = Embedder("bert", pooling=None, classifier=1).write(tmp_path / "asked.gguf")
+    says = Embedder("bert", pooling=2, classifier=1).write(tmp_path / "says.gguf")
+    for options in (("--model", asked, "--pooling", "mean"), ("--model", says)):
+        with serving(*options, "-t", "1") as server:
+            for path, body in (
+                ("/v1/rerank", {"query": QUESTION, "documents": TEXTS}),
+                ("/v1/score", {"text_1": QUESTION, "text_2": TEXTS}),
+            ):
+                answer = server.post(body, path)
+                assert answer.status_code == 400
+                assert answer.json()["error"]["code"] == "no_scores"
+                assert "--pooling rank" in answer.json()["error"]["message"]
+            assert server.post({"input": "a"}, "/v1/embeddings").status_code == 200
+            assert server.logged("a reranker that makes vectors: /v1/rerank refuses")
+    with serving("--model", says, "--pooling", "rank", "-t", "1") as server:
+        assert len(scores_of(server, TEXTS)) == len(TEXTS)
 
 
 def test_a_classifier_must_be_there(tmp_path: Path) -> None:

@@ -20,7 +20,9 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import gguf
 import numpy as np
+from gguf import quants
 
 from tests.support.models.architectures import HEAD, Model
 from tests.support.models.ggufs import (
@@ -44,6 +46,7 @@ WINDOW, BUCKETS = 8, 32
 EXPERTS, USED = 4, 2
 _HEAD = WIDTH // HEADS
 _EPSILON = 1e-5
+SEP = 3
 _WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
@@ -91,26 +94,39 @@ def unigram_vocabulary() -> dict[str | bytes, Key | Raw]:
 class Embedder:
     """A file under construction, and the same arithmetic in numpy."""
 
-    def __init__(self, architecture: str, *, pooling: int | None = 1, classifier: int = 0) -> None:
-        """pooling: llama.cpp's number; classifier: its outputs, 0: there is none"""
+    def __init__(
+        self,
+        architecture: str,
+        *,
+        pooling: int | None = 1,
+        classifier: int = 0,
+        pooler: bool = True,
+        encoding: str = "F32",
+    ) -> None:
+        """
+        pooling     llama.cpp's number; the converter writes none beside a classifier
+        classifier  its outputs, 0: there is none
+        pooler      it has a layer of its own, which the converter leaves out of a BERT's
+        encoding    of the matrices that the converter does not keep in F32
+        """
         self.kind = architecture
+        self.encoding = gguf.GGMLQuantizationType[encoding]
         self.architecture = "bert" if architecture == "xlm-roberta" else architecture
         self.pooling = pooling
         self.outputs = classifier
         self._rng = np.random.default_rng(list(architecture.encode()))
         self.tensors: dict[str, np.ndarray] = {}
         getattr(self, "_" + self.architecture.replace("-", "_"))()
+        if architecture == "xlm-roberta":
+            self.tensors["token_types.weight"] = self.tensors["token_types.weight"][:1]
         if classifier:
-            self._matrix("cls.weight", WIDTH, WIDTH)
-            self._vector("cls.bias", WIDTH)
-            self._matrix("cls.output.weight", classifier, WIDTH, scale=4.0)
-            self._vector("cls.output.bias", classifier)
+            self._classifier(classifier, pooler=pooler)
 
     def write(self, path: Path, **keys: Key) -> Path:
         """The file; returns `path`."""
         name = self.architecture
         vocabulary = {"bert": word_vocabulary, "xlm-roberta": unigram_vocabulary}.get(self.kind)
-        gguf = Gguf(
+        made = Gguf(
             keys={
                 "general.architecture": text(name),
                 "general.type": text("model"),
@@ -127,43 +143,47 @@ class Embedder:
                     _EPSILON
                 ),
                 **(vocabulary() if vocabulary else spm_vocabulary(VOCABULARY)),
-                "tokenizer.ggml.token_type_count": u32(2),
+                "tokenizer.ggml.token_type_count": u32(
+                    len(self.tensors.get("token_types.weight", "AB"))
+                ),
+                "general.quantization_version": u32(2),
             }
         )
         if self.kind != "bert":
-            gguf.keys["tokenizer.ggml.add_eos_token"] = Key(BOOL, 1)
+            made.keys["tokenizer.ggml.add_eos_token"] = Key(BOOL, 1)
         if self.pooling is not None:
-            gguf.keys[f"{name}.pooling_type"] = u32(self.pooling)
-        if self.outputs > 1:
-            labels = [f"label {place}" for place in range(self.outputs)]
-            gguf.keys[f"{name}.classifier.output_labels"] = array(STR, labels)
+            made.keys[f"{name}.pooling_type"] = u32(self.pooling)
+        if self.outputs:
+            labels = [f"LABEL_{place}" for place in range(self.outputs)]
+            made.keys[f"{name}.classifier.output_labels"] = array(STR, labels)
         if name in _ROTATED:
-            gguf.keys[f"{name}.rope.freq_base"] = f32(1000.0)
+            made.keys[f"{name}.rope.freq_base"] = f32(1000.0)
         if name == "nomic-bert-moe":
-            gguf.keys |= {
+            made.keys |= {
                 f"{name}.moe_every_n_layers": u32(2),
                 f"{name}.expert_count": u32(EXPERTS),
                 f"{name}.expert_used_count": u32(USED),
             }
         if name in _WINDOWED:
-            gguf.keys |= {
+            made.keys |= {
                 f"{name}.attention.sliding_window": u32(WINDOW),
                 f"{name}.rope.freq_base": f32(10_000.0),
                 f"{name}.rope.freq_base_swa": f32(100.0),
             }
         if name == "gemma-embedding":
-            gguf.keys |= {
+            made.keys |= {
                 f"{name}.attention.key_length": u32(_HEAD),
                 f"{name}.attention.value_length": u32(_HEAD),
                 f"{name}.attention.sliding_window_pattern": u32(3),
             }
         if name == "t5encoder":
-            gguf.keys[f"{name}.attention.relative_buckets_count"] = u32(BUCKETS)
-        gguf.keys |= {f"{name}.{key}": value for key, value in keys.items()}
+            made.keys[f"{name}.attention.relative_buckets_count"] = u32(BUCKETS)
+        made.keys |= {f"{name}.{key}": value for key, value in keys.items()}
         for tensor, values in self.tensors.items():
-            data = values.astype("<f4").tobytes()
-            gguf.tensors.append(Tensor(tensor, values.shape[::-1], 0, data))
-        return gguf.write(path)
+            kind = self._encoding(tensor, values.ndim)
+            data = quants.quantize(values.astype(np.float32), kind).tobytes()
+            made.tensors.append(Tensor(tensor, values.shape[::-1], kind.value, data))
+        return made.write(path)
 
     def rows(self, tokens: list[int]) -> np.ndarray:
         """What the last layer says of each token, float64 [tokens, width]."""
@@ -172,7 +192,7 @@ class Embedder:
         if name == "gemma-embedding":
             rows = rows * math.sqrt(WIDTH)
         if "token_types.weight" in self.tensors:
-            rows = rows + self.tensors["token_types.weight"][0]
+            rows = rows + self.tensors["token_types.weight"][self._types(tokens)]
         if "position_embd.weight" in self.tensors:
             rows = rows + self.tensors["position_embd.weight"][: len(tokens)]
         if "token_embd_norm.weight" in self.tensors:
@@ -206,8 +226,40 @@ class Embedder:
 
     def logits(self, tokens: list[int]) -> np.ndarray:
         """What the classifier says, float64 [outputs]."""
-        hidden = np.tanh(self._dense(self.rows(tokens)[:1], "cls"))
-        return self._dense(hidden, "cls.output")[0]
+        rows, act = self.rows(tokens), np.tanh
+        hidden = rows[:1]
+        if self.architecture == "modern-bert":
+            hidden, act = rows.mean(0, keepdims=True), _gelu
+        if "cls.weight" in self.tensors:
+            hidden = self._behind(act(self._dense(hidden, "cls")), "cls.norm")
+        if "cls.output.weight" in self.tensors:
+            hidden = self._dense(hidden, "cls.output")
+        return hidden[0]
+
+    def _types(self, tokens: list[int]) -> np.ndarray:
+        """1 for tokens of a pair's second text, where the tokenizer tells them apart."""
+        is_pair = self.kind == "bert" and bool(self.outputs)
+        return (np.cumsum(np.array([0, *tokens[:-1]]) == SEP) > 0) * int(is_pair)
+
+    def _classifier(self, outputs: int, *, pooler: bool) -> None:
+        if self.architecture == "jina-bert-v2":
+            self._matrix("cls.weight", outputs, WIDTH, scale=4.0)
+            self._vector("cls.bias", outputs)
+            return
+        if pooler:
+            self._matrix("cls.weight", WIDTH, WIDTH)
+        if pooler and self.architecture == "modern-bert":
+            self._vector("cls.norm.weight", WIDTH, mean=1.0)
+        elif pooler:
+            self._vector("cls.bias", WIDTH)
+        self._matrix("cls.output.weight", outputs, WIDTH, scale=4.0)
+        self._vector("cls.output.bias", outputs)
+
+    def _encoding(self, name: str, dimensions: int) -> gguf.GGMLQuantizationType:
+        """As the converter chooses it."""
+        if dimensions < 2 or name.endswith(_PLAIN):
+            return gguf.GGMLQuantizationType.F32
+        return self.encoding
 
     # What each architecture has.
 
@@ -303,7 +355,9 @@ class Embedder:
 
     def _matrix(self, name: str, *shape: int, scale: float = 1.0) -> None:
         values = self._rng.standard_normal(shape) * scale / math.sqrt(shape[-1])
-        self.tensors[name] = values.astype(np.float32).astype(np.float64)
+        kind = self._encoding(name, len(shape))
+        written = quants.quantize(values.astype(np.float32), kind)
+        self.tensors[name] = quants.dequantize(written, kind).astype(np.float64)
 
     def _vector(self, name: str, length: int, *, mean: float = 0.0) -> None:
         values = mean + 0.1 * self._rng.standard_normal(length)
@@ -431,9 +485,12 @@ ARCHITECTURES: tuple[str, ...] = (
 _SQUARES = frozenset({"neo-bert", "eurobert", "gemma-embedding", "t5encoder"})
 _ROTATED = frozenset({"nomic-bert", "nomic-bert-moe", "jina-bert-v3", "neo-bert", "eurobert"})
 _WINDOWED = frozenset({"modern-bert", "gemma-embedding"})
+# Matrices that the converter keeps in F32, by the ends of their names.
+_PLAIN = ("ffn_gate_inp.weight", "position_embd.weight", "token_types.weight")
 
 
-YES_NO = np.random.default_rng(5).standard_normal((2, 64)).astype(np.float32)
+_F16 = 1
+YES_NO = np.random.default_rng(5).standard_normal((2, 64)).astype(np.float16).astype(np.float32)
 TEMPLATE = "<s>question: {query} text: {document}</s>"
 
 
@@ -449,6 +506,7 @@ def write_qwen3(path: Path, *, reranks: bool) -> Path:
         model.feed_forward(own)
     if reranks:
         model.keys({"classifier.output_labels": array(STR, ["yes", "no"])})
-        model.values("cls.output.weight", YES_NO.shape[::-1], YES_NO)
+        head = Tensor("cls.output.weight", YES_NO.shape[::-1], _F16, YES_NO.astype("<f2").tobytes())
+        model.gguf.tensors.append(head)
         model.gguf.keys["tokenizer.chat_template.rerank"] = text(TEMPLATE)
     return model.write(path)

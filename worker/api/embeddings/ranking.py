@@ -158,6 +158,12 @@ def check_scores(loaded: Loaded) -> EmbeddingBackend:
             hint="Serve a reranker or an embedding model, or start it with --pooling mean.",
             code="no_scores",
         )
+    if embedder.pooling != "rank" and loaded.config.vectors.classifies:
+        raise RequestError(
+            f"{loaded.model_id} is a reranker that makes vectors now: pooling {embedder.pooling}.",
+            hint="Start it with --pooling rank.",
+            code="no_scores",
+        )
     return embedder
 
 

@@ -22,7 +22,21 @@ _F32 = re.compile(
 # Tables of numbers, by the ends of their names.
 _COUNTED = {"gate_tid2eid.weight": "I32", "d2t": "I64", "t2d": "I64"}
 _EMBEDDING, _OUTPUT = "token_embd.weight", "output.weight"
+_HEAD, _HEAD_OUTPUT = "cls.weight", "cls.output.weight"
+# Matrices that may have one row.
+_MATRICES = frozenset({_HEAD, _HEAD_OUTPUT})
 _LLAMA = frozenset({"llama"})
+# llama.cpp reads a classifier in these, under these names.
+_CLASSIFIERS = frozenset({"bert", "jina-bert-v2", "modern-bert", "neo-bert", "qwen3", "qwen3vl"})
+_OF_CLASSIFIERS = frozenset({*_MATRICES, "cls.bias", "cls.norm.weight", "cls.output.bias"})
+_LIKE_CLASSIFIERS = re.compile(r"(cls|(pre_)?classifier|pooler|score)\.")
+# Their classifier is one matrix with one output.
+_ONE_MATRIX = frozenset({"jina-bert-v2"})
+# llama.cpp's converter takes two labels called LABEL_0 and LABEL_1 for none.
+_UNNAMED = (
+    "This is a classifier under another name, as the converter writes it without labels. Name them "
+    "in id2label of config.json, not LABEL_0, and convert the model again."
+)
 
 
 def check_tensors(fields: Fields) -> None:
@@ -34,6 +48,7 @@ def check_tensors(fields: Fields) -> None:
     _check_layers(fields, tensors, layers)
     if fields.architecture in UNIFORM or fields.architecture in ENCODERS:
         _check_vocabulary(fields, tensors)
+    _check_classifier(fields, tensors)
     if fields.architecture in _LLAMA:
         _check_llama(fields, tensors, layers)
 
@@ -44,7 +59,11 @@ def _check_type(tensor: TensorInfo) -> None:
         return
     if kind in NEVER_WEIGHTS:
         wanted = "a type for weights"
-    elif kind != "F32" and (len(_squeezed(tensor.shape)) == 1 or _F32.search(name)):
+    elif (
+        kind != "F32"
+        and name not in _MATRICES
+        and (len(_squeezed(tensor.shape)) == 1 or _F32.search(name))
+    ):
         wanted = "F32"
     else:
         return
@@ -89,6 +108,29 @@ def _check_vocabulary(fields: Fields, tensors: Mapping[str, TensorInfo]) -> None
     said = fields.count(".vocab_size")
     if said is not None and said != size:
         fields.bad(".vocab_size", said, f"the number of tokens, {size}", "VOCAB_MISMATCH")
+
+
+def _check_classifier(fields: Fields, tensors: Mapping[str, TensorInfo]) -> None:
+    width = fields.count(".embedding_length") or 0
+    labels = fields.strings(".classifier.output_labels")
+    outputs = len(labels) if labels else 1
+    if fields.architecture in _ONE_MATRIX and outputs > 1:
+        fields.bad(".classifier.output_labels", outputs, "one label")
+    for name in filter(_LIKE_CLASSIFIERS.match, tensors):
+        if name not in _OF_CLASSIFIERS or fields.architecture not in _CLASSIFIERS:
+            raise refuse(
+                "UNKNOWN_TENSOR",
+                f"llama.cpp reads no {name} in a model of architecture {fields.architecture}.",
+                field=name, got=name, limit=sorted(_OF_CLASSIFIERS),
+                hint="Choose another reranker, or convert it again with a current llama.cpp.",
+            )  # fmt: skip
+    inner = 1 if fields.architecture in _ONE_MATRIX else width
+    for name, shape in ((_HEAD, (width, inner)), (_HEAD_OUTPUT, (width, outputs))):
+        tensor = tensors.get(name)
+        if tensor is None or _squeezed(tensor.shape) == _squeezed(shape):
+            continue
+        is_alone = name == _HEAD and _HEAD_OUTPUT not in tensors
+        raise _wrong_shape(tensor, shape, hint=_UNNAMED if is_alone else RECONVERT)
 
 
 def _check_llama(fields: Fields, tensors: Mapping[str, TensorInfo], layers: int) -> None:
@@ -152,9 +194,12 @@ def _missing(name: str) -> NoReturn:
 
 
 def _wrong_shape(
-    tensor: TensorInfo, shape: tuple[int, ...], code: str = "TENSOR_SHAPE"
+    tensor: TensorInfo,
+    shape: tuple[int, ...],
+    code: str = "TENSOR_SHAPE",
+    hint: str = RECONVERT,
 ) -> ModelFileError:
     return refuse(
         code, f"{tensor.name} has the shape {list(tensor.shape)}, it must be {list(shape)}.",
-        field=tensor.name, got=list(tensor.shape), limit=list(shape), hint=RECONVERT,
+        field=tensor.name, got=list(tensor.shape), limit=list(shape), hint=hint,
     )  # fmt: skip
