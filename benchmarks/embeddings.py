@@ -56,7 +56,7 @@ CASES = (
 )  # fmt: skip
 
 
-class Measured(NamedTuple):
+class VectorServer(NamedTuple):
     """One that is measured, and its process."""
 
     url: str
@@ -86,7 +86,7 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
-def sample(server: Measured, case: TextCase, seed: int) -> TextSample:
+def sample(server: VectorServer, case: TextCase, seed: int) -> TextSample:
     """Of all clients of the case together."""
     count = case.inputs * case.requests
 
@@ -114,7 +114,7 @@ def quotients(ours: Sequence[float], theirs: Sequence[float]) -> str:
 def beside(model: str, server: str, threads: int, rounds: int, cases: Sequence[TextCase]) -> None:
     """The table of both servers."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        servers: list[Measured] = []
+        servers: list[VectorServer] = []
         shared = ["--model", model, "--host", HOST, "-t", str(threads)]
         for number, command in enumerate(
             ([sys.executable, "-m", "worker", "serve", *shared],
@@ -124,7 +124,7 @@ def beside(model: str, server: str, threads: int, rounds: int, cases: Sequence[T
             port = free_port()
             log = Path(name) / f"{number}.log"
             process = stack.enter_context(started([*command, "--port", str(port)], log))
-            servers.append(Measured(f"http://{HOST}:{port}", process.pid))
+            servers.append(VectorServer(f"http://{HOST}:{port}", process.pid))
         for each in servers:
             wait(each.url)
         time.sleep(SETTLED_S)
@@ -226,8 +226,9 @@ def main() -> None:
         mixed(given.model, given.threads[-1], given.rounds)
     elif given.llama_server:
         for threads in given.threads:
-            cases = [CASES[place] for place in given.cases]
-            beside(given.model, given.llama_server, threads, given.rounds, cases)
+            cases: list[int] = given.cases
+            chosen = [CASES[place] for place in cases]
+            beside(given.model, given.llama_server, threads, given.rounds, chosen)
     else:
         parser.error("name a llama-server, or --mixed")
 

@@ -48,7 +48,7 @@ def test_few_rows_have_a_context_with_standard_attention(tmp_path: Path) -> None
     """It has room for 48 of them; the options say when there is none."""
     with opened(tmp_path) as backend:
         assert backend.embedder is not None
-        large, short = backend.embedder.contexts
+        large, short = list(backend.embedder.contexts)
         assert (large.options.flash_attn, short.options.flash_attn) == ("auto", "off")
         assert short.rows_together == 48
     for chosen in ("on", "off"):

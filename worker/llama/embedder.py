@@ -68,7 +68,7 @@ class LlamaEmbedder:
         short: the same with standard attention, for steps of as few rows as it has room for
         """
         self.context, self.shape = context, shape
-        self.contexts = (context,) if short is None else (context, short)
+        self.contexts: Sequence[Context] = (context,) if short is None else (context, short)
         self._last, self._num_short = context, 0
         if short is not None:
             self._num_short = short.batch.capacity
