@@ -25,6 +25,7 @@
         ├── LeftError                        http 499  nobody reads the answer any more
         ├── NotSupportedError                http 501  a part of an API that is not here
         ├── UnavailableError                 http 503  loading, draining or failed
+        │   └── WakeError                              the model cannot be loaded again now
         └── InferenceTimeoutError            http 504  a job that took too long
 
 Foreign errors are translated where they are met; `cli/main.py` turns these into exit codes and
@@ -33,7 +34,9 @@ Foreign errors are translated where they are met; `cli/main.py` turns these into
 
 from __future__ import annotations
 
+import difflib
 import errno
+from collections.abc import Iterable
 from typing import ClassVar
 
 # How the loader of libraries and Python's threads say that there is no memory, in errors that mean
@@ -231,8 +234,20 @@ class UnavailableError(RequestError, http_status=503, code="unavailable"):
     retry_after_s: ClassVar[int] = 1
 
 
+class WakeError(UnavailableError, code="wake_failed"):
+    """The model sleeps, and could not be loaded again. The next request tries again."""
+
+    retry_after_s: ClassVar[int] = 5
+
+
 class InferenceTimeoutError(RequestError, http_status=504, code="INFERENCE_TIMEOUT"):
     """The job took longer than a job may take."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The beginning of a hint, with a space behind it: a known word that is close, or nothing."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"Did you mean {near[0]}? " if near else ""
 
 
 def counted(count: int, noun: str, form: str = "") -> str:

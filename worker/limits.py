@@ -58,6 +58,9 @@ SEND = Limit(
     60, "seconds in which a client must take 16 KiB of what waits for it", None, _CLOSED,
     "--send-timeout",
 )  # fmt: skip
+DROPPED = Limit(
+    1024, "MiB of a request that are read after its answer, such as a 401, was sent", None, _CLOSED
+)
 REQUEST_ID = Limit(
     256, "characters of X-Request-Id and X-Correlation-Id", None, "the worker makes its own"
 )

@@ -97,6 +97,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cors: Annotated[tuple[str, ...], Option("--cors --cors-origins", values.origins,
         "origins whose pages may read answers, such as https://chat.example; localhost: pages of "
         "this machine, *: all (none)", "A,B")] = ()
+    allowed_hosts: Annotated[tuple[str, ...], Option("--allowed-hosts", values.host_names,
+        "names, besides addresses and localhost, by which clients may reach a worker without a "
+        "key, such as llm.example.com or *.example.com; *: any (private names only)", "NAME,...")
+        ] = ()
     api_prefix: Annotated[str, Option("--api-prefix", values.prefix,
         "serve all paths under this prefix as well (none)", "/PATH")] = ""
     page: Annotated[bool, Option("--page --webui --ui", values.switch,
@@ -128,6 +132,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     sleep_idle_seconds: Annotated[float, Option("--sleep-idle-seconds", values.number(-1, 10**9),
         "free the model's memory after this many seconds without a request, until the next one "
         "(-1: never)", "SECONDS")] = -1.0
+    wake_attempts: Annotated[int, Option("--wake-attempts", values.integer(0, 10**9),
+        "failed loads in a row, when a sleeping model wakes, after which the worker exits "
+        "(0: it stays, and each request tries again)", "N")] = 0
 
     n_predict: Annotated[int | None, Option("--predict --n-predict -n", values.num_predicted,
         "most tokens of an answer if a request does not say; -1: no limit (16 for "

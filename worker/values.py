@@ -18,6 +18,7 @@ import msgspec
 _MAX_NAME = 512
 _MAX_TEXT_FILE = 2**20
 HEARTBEAT_PATH = "/v1/worker-heartbeat"
+_HOST_NAME = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 _WHERE = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 _LONGEST_PATTERN = 256
@@ -32,6 +33,7 @@ SAMPLERS = {
 }  # fmt: skip
 SAMPLERS_IN_FRONT = ("penalties", "dry")
 ANY_ORIGIN, LOCAL_ORIGINS = "*", "localhost"
+ANY_HOST = "*"
 
 
 def _without_python(text: str) -> str:
@@ -406,6 +408,14 @@ def hosts(text: str) -> str:
         if wide in map(str.lower, each):
             each = {one: None for one in each if one not in covered}
     return ",".join(each)
+
+
+def host_names(text: str) -> tuple[str, ...]:
+    """Names of hosts, separated by commas: `*.example.com` is all below it, `*` any."""
+    found = tuple(dict.fromkeys(name.removesuffix(".") for name in names(text.lower())))
+    if not found or not all(name == ANY_HOST or _HOST_NAME.fullmatch(name) for name in found):
+        raise ValueError("must be names without a port, such as llm.example.com or *.example.com")
+    return found
 
 
 def host(text: str) -> str:

@@ -1,4 +1,4 @@
-"""`worker plan` beside what llama.cpp takes for real weights on this CPU."""
+"""`worker plan` beside what llama.cpp and a worker take for real weights on this CPU."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.memory_plan import LoadedBytes
 from checks.real.conftest import Real
+from tests.support.programs.processes import serving, until
 from worker.settings import Settings
 
 CASES = {
@@ -39,3 +40,26 @@ def test_plan(real: Real, case: str) -> None:
     got = msgspec.json.decode(said.splitlines()[-1], type=LoadedBytes)
     planned = plan["weights_bytes"] + plan["kv_bytes"] + plan["compute_bytes"]
     assert planned == pytest.approx(got.weights + got.kv + got.compute, rel=0.05), got
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what is resident is known there")
+@pytest.mark.parametrize(
+    "words", ["", "-c 4096 -np 1", "-c 16384 -np 8 --no-mmap", "-c 8192 -ctk q8_0 -ctv q8_0"]
+)
+def test_resident(real: Real, words: str) -> None:
+    """What a worker holds after requests, without kept states, is what the plan says of the layout
+    that it starts in, within 5 %; the log says the same."""
+    plan = json.loads(output_of("worker", "plan", str(real.path), *words.split(), "--json"))
+    first = plan["first_bytes"]
+    with serving("--model", real.path, *words.split()) as server:
+        assert server.logged("ready")["planned_at_first_mb"] == round(first / 1e6)
+        for count in (20, 300, 400, 500, 600):
+            body = {"prompt": [*range(300, 300 + count)], "max_tokens": 32, "ignore_eos": True}
+            assert server.post(body).status_code == 200
+
+        def is_close() -> bool:  # once copies of states are given back
+            health = server.health()
+            held = health["memory_bytes"] - health["cache_bytes"]
+            return held == pytest.approx(first, rel=0.05)
+
+        until(is_close)

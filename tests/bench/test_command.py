@@ -67,7 +67,7 @@ def test_two_reports_are_compared(
     ("words", "code", "start"),
     [
         (["no-such-file.gguf"], 1, "error: "),
-        (["--quants", "Q9_K"], 2, "error: USAGE: There is no quantisation type"),
+        (["--quants", "Q9_K"], 2, "error: USAGE: There is no quant level"),
         (["--quick", "--thorough"], 2, "error: USAGE: "),
         (["--text", "no-such-text"], 2, "error: USAGE: no-such-text cannot be read"),
         (["--max-kld", "0"], 2, "error: USAGE: --max-kld must be above 0"),

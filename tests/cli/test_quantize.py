@@ -87,7 +87,7 @@ def test_an_existing_file_needs_force(
     ("words", "code", "start"),
     [
         (["none.gguf", "m.gguf", "Q8_0"], 1, "error: NOT_FOUND: "),
-        (["SRC", "m.gguf", "Q99"], 2, "error: USAGE: There is no quantisation type 'Q99'"),
+        (["SRC", "m.gguf", "Q99"], 2, "error: USAGE: There is no quant level 'Q99'"),
         (["SRC", "m.gguf", "IQ1_S"], 2, "error: NEEDS_IMATRIX: "),
         (["SRC", "m.gguf", "Q4_0", "--imatrix", "none"], 1, "error: UNREADABLE: "),
         (["SRC", "SRC", "Q8_0", "--force"], 2, "error: USAGE: "),

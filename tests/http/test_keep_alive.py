@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Generator
+from contextlib import closing
+from functools import partial
 from typing import Any
 
+import ollama
 import openai
 import pytest
+from uvicorn.config import Config
+from uvicorn.server import ServerState
 
 from tests.support import http
 from tests.support.models import ggufs
@@ -19,6 +24,10 @@ from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.errors import BackendError
 from worker.http import sse
+from worker.http.connections import Connections
+from worker.http.http import Listener
+from worker.http.protocol import Protocol
+from worker.http.sockets import bind
 
 Messages = list[dict[str, Any]]
 
@@ -113,6 +122,49 @@ def test_a_whole_answer_is_never_a_comment() -> None:
     assert b"".join(bodies(sent)) == b'["hello"]'
 
 
+def test_a_whole_answer_that_takes_long_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blanks, which JSON may begin with: gateways and Node give up on what does not begin."""
+    monkeypatch.setattr(exchanges, "WHOLE_S", 0.005)
+    end = Delta("x", "hello", 1, finish_reason="stop")
+    sent, _ = answer(end, streaming=False, until=lambda sent: len(sent) > 3)
+    assert sent[0]["status"] == 200
+    assert dict(sent[0]["headers"])[b"content-type"] == b"application/json"
+    assert b"content-length" not in dict(sent[0]["headers"])
+    *blanks, body = bodies(sent)
+    assert set(blanks) == {b" "}
+    assert json.loads(b"".join([*blanks, body])) == ["hello"]
+    assert not sent[-1]["more_body"]
+
+
+def test_a_whole_answer_that_has_begun_and_fails_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its status was sent: nobody may take the error for the answer."""
+    monkeypatch.setattr(exchanges, "WHOLE_S", 0.005)
+    stream = Stream(["x"], lambda _: None)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await Echo(stream, streaming=False)(scope, receive, send)
+
+    async def run() -> bytes:
+        state, connections = ServerState(), Connections(10, 60, 60)
+        config = Config(app, log_config=None, access_log=False, lifespan="off")
+        config.load()
+        listening = bind("127.0.0.1", 0)
+        server = Listener(listening, connections, partial(Protocol, config, state, connections))
+        reader, writer = await asyncio.open_connection(*listening.getsockname())
+        with listening, closing(server):
+            writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            begun = await reader.readuntil(b"1\r\n \r\n")
+            stream.put(Delta("x", error=BackendError("It broke.")))
+            told = begun + await reader.read()
+        writer.close()
+        return told
+
+    told = asyncio.run(asyncio.wait_for(run(), http.TIMEOUT_S))
+    assert told.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b'"message":"It broke."' in told
+    assert not told.endswith(b"0\r\n\r\n")  # the last chunk
+
+
 @pytest.fixture(scope="module")
 def slow(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
     """A worker whose steps take 0.3 s and read 64 tokens each."""
@@ -134,6 +186,18 @@ def test_over_a_socket(slow: Server) -> None:
         lines = [line for line in reply.iter_lines() if line]
     assert lines.index(":") < next(i for i, line in enumerate(lines) if line.startswith("data:"))
     assert lines[-1] == "data: [DONE]"
+
+
+def test_ollama_s_clients_hear_something(slow: Server) -> None:
+    """The first line comes while the prompt is read, and the text is the same."""
+    client = ollama.Client(slow.url)
+    few: Any = {"num_predict": 2, "temperature": 0}
+    asked: dict[str, Any] = {"prompt": "tell me all of it " * 30, "options": few}
+    first, *rest = list(client.generate("any", raw=True, stream=True, **asked))
+    assert (first.response, first.done) == ("", False)
+    whole = slow.post({**asked, "raw": True, "stream": False}, "/api/generate").json()
+    assert "".join(line.response or "" for line in rest) == whole["response"]
+    assert (rest[-1].eval_count, rest[-1].prompt_eval_count) == (2, whole["prompt_eval_count"])
 
 
 def events_of(url: str, body: dict[str, Any]) -> list[dict[str, Any]]:

@@ -31,16 +31,10 @@ def talk(server: Server, *parts: bytes) -> bytes:
     """All that comes back until the connection is closed."""
     host, port = server.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as peer:
-        answer = b""
-        try:
-            for part in parts:
-                peer.sendall(part)
-                time.sleep(0.02)  # so that it is read by itself, most of the time
-            while data := peer.recv(65_536):
-                answer += data
-        except ConnectionError:  # closed while it still had something to read
-            pass
-        return answer
+        for part in parts:
+            peer.sendall(part)
+            time.sleep(0.02)  # so that it is read by itself, most of the time
+        return b"".join(iter(partial(peer.recv, 65_536), b""))
 
 
 def post(headers: bytes, version: bytes = b"1.1") -> bytes:
@@ -93,12 +87,8 @@ def test_who_asks_for_http_2_is_answered(server: Server) -> None:
     ids=["value", "many", "path", "trailer", "proxy", "two lengths", "TLS"],
 )
 def test_refused(server: Server, request_bytes: bytes) -> None:
-    """Too large or not HTTP: 400 at once, the connection is closed, and the next is served.
-
-    Closed with bytes unread, the system may reset the connection, and the answer is lost then.
-    """
-    answer = talk(server, request_bytes)
-    assert answer == b"" or answer.startswith(b"HTTP/1.1 400 ")
+    """Too large or not HTTP: 400, whatever is still sent, and the next is served."""
+    assert talk(server, request_bytes).startswith(b"HTTP/1.1 400 ")
     assert num_tokens(talk(server, post(b"Host: a\r\nConnection: close\r\n"))) == 3
 
 

@@ -29,6 +29,7 @@ from tests.support.programs.processes import (
 )
 from worker.cli import version
 from worker.cli.main import main
+from worker.demo import MODEL_PATH
 from worker.errors import BindError
 from worker.http.sockets import bind
 
@@ -157,6 +158,7 @@ WRONG_LATER: list[tuple[list[str], str]] = [
     (["pull", ""], "name is empty"),
     (["generate", "a", "--model", "file:"], "name is empty"),
     (["quantize", "a.gguf", "", "Q4_0"], "DST is empty"),
+    (["quantize", str(MODEL_PATH), "x.gguf", "Q4_KM"], "Did you mean Q4_K_M?"),
     (["serve", "--host", "a" * 80], "--host"),
     (["serve", "--port", "0", "-fa", "off", "-ctv", "q4_0"], "--cache-type-v"),
     (["serve", "--port", "0", "--device", "Nowhere9"], "Nowhere9"),

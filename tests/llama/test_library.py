@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from worker.llama.library import NativeLog
+from worker.errors import DoesNotFitError, ModelLoadError
+from worker.llama.library import NativeLog, failure
 
 INFO, WARNING, ERROR, MORE = 2, 3, 4, 5
 
@@ -38,3 +39,23 @@ def test_lines_of_two_threads_do_not_mix(native_log: NativeLog) -> None:
         write(MORE, b" done\n", None)
         other.submit(write, MORE, b" left\n", None).result()
     assert lines == [("info", "loading done"), ("error", "no memory left")]
+
+
+@pytest.mark.parametrize(
+    ("line", "is_memory"),
+    [
+        ("alloc_tensor_range: failed to allocate CPU buffer of size 1073741824", True),
+        ("ggml_backend_cuda_buffer_type_alloc_buffer: cudaMalloc failed: out of memory", True),
+        ("llama_model_load: error loading model: std::bad_alloc", True),
+        ("llama_model_load: error loading model: mmap failed: Cannot allocate memory", True),
+        ("ggml_vulkan: Device memory allocation of size 5 failed: ErrorOutOfDeviceMemory", True),
+        ("llama_model_load: error loading model: tensor 'a' is not within the file bounds", False),
+        ("ggml_cuda_init: device is busy", False),
+    ],
+)
+def test_the_hint_fits_the_cause(line: str, is_memory: bool) -> None:
+    """Where memory ran out, another file is no help."""
+    error = failure("It failed", [("error", line)], hint="Get another.", smaller="Free memory.")
+    assert isinstance(error, DoesNotFitError if is_memory else ModelLoadError)
+    assert error.hint == ("Free memory." if is_memory else "Get another.")
+    assert line.split(": ", 1)[1] in error.message

@@ -16,6 +16,7 @@ from worker.memory.plan import (
     MIN_CELLS,
     OFFLOADING_CELLS,
     MemoryPlan,
+    check_room,
     estimate,
     plan_memory,
 )
@@ -213,3 +214,18 @@ def test_what_is_fitted_fits(config: ModelConfig, given: dict[str, Any], gpu: fl
     assert plan.num_cells == given.get("ctx_size", plan.num_cells)
     assert plan.num_slots == given.get("parallel", plan.num_slots)
     assert plan.gpu_layers == given.get("n_gpu_layers", plan.gpu_layers)
+
+
+def test_room_for_what_was_put_away(config: ModelConfig) -> None:
+    """A running process needs room for what it loads, on each device, and not for itself."""
+    for memory in (machine(8 * GiB), machine(8 * GiB, 8 * GiB)):
+        plan = estimate(config, Settings(ctx_size=2048), memory)
+        check_room(plan, memory)
+        own = on(plan, "CPU", "process")
+        needed = on(plan, "CPU") - own
+        check_room(plan, msgspec.structs.replace(memory, available=needed))
+        with pytest.raises(DoesNotFitError, match="are available"):
+            check_room(plan, msgspec.structs.replace(memory, available=needed - 1))
+    full = tuple(msgspec.structs.replace(device, available=0) for device in memory.devices)
+    with pytest.raises(DoesNotFitError, match="are available"):
+        check_room(plan, msgspec.structs.replace(memory, devices=full))

@@ -142,6 +142,7 @@ ELSEWHERE = {
     "HOST": "service/test_bad_requests.py::test_the_host_header",
     "RECEIVE": "http/test_connections.py::test_a_body_must_arrive",
     "SEND": "http/test_protocol.py::test_a_connection_that_nobody_reads_is_let_go",
+    "DROPPED": "http/test_refusals.py::test_so_much_is_dropped",
     "REQUEST_ID": "service/test_limits.py::test_a_long_id_is_not_taken",
     "BODY": "service/test_bad_requests.py::test_large_body",
     "MEDIA_BODY": "api/media/test_large.py::test_many_large_pictures",

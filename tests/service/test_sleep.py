@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import signal
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from pathlib import Path
@@ -177,30 +179,145 @@ def test_what_it_refuses(tiny: Path) -> None:
             assert http.post(server.url + path).status_code == 401
 
 
-def gone(path: Path) -> None:
-    path.unlink()
+@contextlib.contextmanager
+def gone(server: Server, path: Path) -> Generator[None]:
+    path.rename(path.with_suffix(".away"))
+    yield
+    path.with_suffix(".away").rename(path)
 
 
-def another(path: Path) -> None:
+@contextlib.contextmanager
+def another(server: Server, path: Path) -> Generator[None]:
     ggufs.write_llama(path.with_suffix(".new"), context=2048, layers=3)
-    path.with_suffix(".new").replace(path)
+    with gone(server, path):
+        path.with_suffix(".new").replace(path)
+        yield
 
 
-@pytest.mark.parametrize("change", [gone, another])
-def test_its_file_has_changed(tmp_path: Path, change: Callable[[Path], None]) -> None:
-    """Who waits is told why, and the worker ends as when it cannot start."""
+@contextlib.contextmanager
+def no_memory(server: Server, path: Path) -> Generator[None]:
+    """As much address space as the process has, and what Python needs to say so."""
+    size = int(Path(f"/proc/{server.pid}/statm").read_text().split()[0]) * resource.getpagesize()
+    before = resource.prlimit(server.pid, resource.RLIMIT_AS)
+    resource.prlimit(server.pid, resource.RLIMIT_AS, (size + (32 << 20), before[1]))
+    yield
+    resource.prlimit(server.pid, resource.RLIMIT_AS, before)
+
+
+@contextlib.contextmanager
+def no_descriptors(server: Server, path: Path) -> Generator[None]:
+    before = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (0, before[1]))
+    yield
+    resource.prlimit(server.pid, resource.RLIMIT_NOFILE, before)
+
+
+Trouble = Callable[[Server, Path], contextlib.AbstractContextManager[None]]
+
+
+def refused(server: Server, path: str = "/v1/completions") -> str:
+    """What who asks now is told."""
+    answer = server.post(BODY, path)
+    assert answer.status_code == 503, answer.text
+    assert int(answer.headers["retry-after"]) > 0
+    assert answer.json()["error"]["code"] == "wake_failed"
+    message = answer.json()["error"]["message"]
+    assert message.startswith("The model could not be loaded again: ")
+    assert "download" not in message
+    return message
+
+
+@pytest.mark.parametrize("trouble", [gone, another])
+@pytest.mark.parametrize("which", ["model", "draft", "adapter"])
+def test_a_file_is_gone_for_a_moment(
+    tiny: Path, tmp_path: Path, trouble: Trouble, which: str
+) -> None:
+    """Who asks is told which file and why; the worker stays, and says the same once it is back."""
+    paths = {"model": tmp_path / "m.gguf", "draft": tmp_path / "d.gguf"}
+    for path in paths.values():
+        ggufs.write_llama(path, context=2048)
+    paths["adapter"] = tmp_path / "a.gguf"
+    write_lora(paths["adapter"], paths["model"], 1)
+    options = ("--draft-model", paths["draft"], "--lora", paths["adapter"])
+    with serving("--model", paths["model"], *CELLS, *options) as server:
+        first = said(server)[0]
+        for _ in range(2):
+            sleep(server)
+            with trouble(server, paths[which]):
+                assert str(paths[which]) in refused(server)
+                assert "could not be loaded again" in refused(server, "/wake_up")
+                health = server.health()
+                assert (health["status"], health["is_sleeping"]) == ("ok", True)
+            assert said(server)[0] == first
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of another process")
+@pytest.mark.parametrize("words", ["", "--no-mmap", "--pooling mean"])
+def test_no_memory_for_a_moment(tmp_path: Path, words: str) -> None:
+    """Who asks is told that memory is short, as often as it is; then the worker says the same."""
+    path = tmp_path / "m.gguf"
+    ggufs.write_llama(path, context=8192, embedding=512, feed_forward=8192, layers=6)
+    options = ("-c", "8192", "--cache-ram", "0", *words.split())
+    with serving("--model", path, *options) as server:
+        first = said(server)[0]
+        sleep(server)
+        asleep_bytes = server.health()["memory_bytes"]
+        with no_memory(server, path):
+            for _ in range(3):
+                assert "Free memory" in refused(server)
+        assert server.health()["memory_bytes"] < asleep_bytes + 60e6
+        assert said(server)[0] == first
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of another process")
+def test_all_that_wait_are_told_at_once(tmp_path: Path) -> None:
+    """One attempt is made for all requests that wait for it."""
     path = ggufs.write_llama(tmp_path / "m.gguf", context=2048)
     with serving("--model", path, *CELLS) as server:
         sleep(server)
-        change(path)
-        with ThreadPoolExecutor(3) as pool:
-            answers = list(pool.map(server.post, [BODY] * 3))
-        for answer in answers:
+        with gone(server, path), ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(server.post, [BODY] * 8))
+        assert {answer.status_code for answer in answers} == {503}
+        assert said(server)[0]
+
+
+def test_it_gives_up_after_so_many_attempts(tmp_path: Path) -> None:
+    """With --wake-attempts the worker ends as when it cannot start; one success counts anew."""
+    path = ggufs.write_llama(tmp_path / "m.gguf", context=2048)
+    with serving("--model", path, *CELLS, "--wake-attempts", "2") as server:
+        for _ in range(2):
+            sleep(server)
+            with gone(server, path):
+                refused(server)
+            said(server)
+        sleep(server)
+        with gone(server, path):
+            refused(server)
+            answer = server.post(BODY)
             assert answer.status_code == 503
             assert answer.json()["error"]["message"].startswith("The worker failed: ")
-            assert "m.gguf" in answer.json()["error"]["message"]
-        assert server.wait() == 1
+            assert server.wait() == 1
         assert server.lines[-1].startswith("error: ")
+
+
+@pytest.mark.mtmd
+@pytest.mark.parametrize("words", ["", SANDBOX])
+def test_the_projector_is_gone_for_a_moment(tmp_path: Path, words: str) -> None:
+    """Who sends a picture is told, texts are answered, and pictures again once it is back."""
+    model, projector = write_llava(tmp_path)
+    with serving("--model", model, *CELLS, *words.split()) as server:
+        first = media.said(server, media.chat(media.user(media.picture())))
+        for seed in (5, 6):
+            sleep(server)
+            chat = media.chat(media.user(media.picture(png(seed=seed))))
+            with gone(server, projector):
+                for _ in range(2):
+                    answer = server.post(chat, "/v1/chat/completions")
+                    assert answer.status_code == 503, answer.text
+                    assert answer.json()["error"]["code"] == "wake_failed"
+                    assert int(answer.headers["retry-after"]) > 0
+                assert media.said(server, media.chat(media.user(media.picture()))) == first
+            assert media.said(server, chat)
 
 
 @pytest.mark.parametrize("is_asleep", [True, False])

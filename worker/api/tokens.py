@@ -17,7 +17,9 @@ from worker.api.common.bounds import characters, items
 from worker.api.common.described import JSON, TOKENIZED, Api, Described
 from worker.api.common.errors import json_response
 from worker.api.common.logprobs import token_text
+from worker.api.common.origins import Asker
 from worker.api.common.preparing import Preparing
+from worker.api.common.prompts import without_bos
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.limits import TEXT, TOKENS
@@ -33,7 +35,8 @@ class TokenizeRequest(msgspec.Struct):
 
     content, prompt    the text; one of them
     add_special, add_special_tokens
-                       whether BOS and EOS are added as the tokenizer wants them
+                       whether BOS and EOS are added as the tokenizer wants them; BOS is there
+                       once, also if the text spells it
     parse_special      false: control tokens that are spelt out are plain text
     with_pieces        true: each token with its text
     return_token_strs  true: the texts as a list of their own, too
@@ -108,10 +111,11 @@ def tokenize(body: TokenizeRequest, loaded: Loaded) -> TokenizeReply:
     if len(text) > TEXT.most:
         raise RequestError(f"{name} must have at most {TEXT.most} characters.", param=name)
     special = body.add_special if body.add_special_tokens is None else body.add_special_tokens
+    adds, parses = name == "prompt" if special is None else special, body.parse_special is not False
     tokens = vocab.tokenize(
-        text,
-        add_special=name == "prompt" if special is None else special,
-        parse_special=body.parse_special is not False,
+        without_bos(text, loaded) if adds and parses else text,
+        add_special=adds,
+        parse_special=parses,
         param=name,
         bounded=True,
     )
@@ -207,6 +211,7 @@ API = Api(
     routes=(
         Described(
             handler=tokenize_text,
+            asker=Asker.NAMED,
             takes=TokenizeRequest,
             gives={JSON: TokenizeReply},
             refuses=TOKENIZED,
@@ -217,6 +222,7 @@ API = Api(
         ),
         Described(
             handler=detokenize_tokens,
+            asker=Asker.NAMED,
             takes=DetokenizeRequest,
             needs=("tokens",),
             gives={JSON: DetokenizeReply},

@@ -265,6 +265,7 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
     """A level's distributions beside the reference's; KLD in nats, Δp in probability (0 to 1).
 
     tokens, windows, window  scored tokens, windows, and tokens of a window
+    kld_mean_error_windows   null: the text has one window
     kld_sampling_error       standard error that comes from rows which are kept in part
     window_kld, window_nll   means of each window, [windows], to compare levels pairwise
     """
@@ -279,7 +280,7 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
     ln_ppl_ratio_error: float
     kld_mean: float
     kld_mean_error: float
-    kld_mean_error_windows: float
+    kld_mean_error_windows: float | None
     kld_sampling_error: float
     kld_median: float
     kld_p90: float

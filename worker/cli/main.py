@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import errno
 import importlib
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from worker import __version__, log
 from worker.cli.foreign import with_presets
-from worker.errors import UsageError, WorkerError, out_of_memory
+from worker.errors import UsageError, WorkerError, did_you_mean, out_of_memory
 from worker.lifecycle.leave import leave
 from worker.settings import OPTIONS
 
@@ -53,6 +52,9 @@ _FREE_ROOM = "Free some room where the output goes, and start again."
 _LOOK_AT_RIGHTS = "Look at its rights and at its folder's, or name another."
 _ANOTHER_PLACE = "Look at that file system, or name a place on another one."
 _NEXT_STEPS = {
+    errno.ENOENT: "Check the path.",
+    errno.ENOTDIR: "Check the path.",
+    errno.EISDIR: "Name a file.",
     errno.ENOSPC: _FREE_ROOM,
     errno.EDQUOT: _FREE_ROOM,
     errno.EACCES: _LOOK_AT_RIGHTS,
@@ -185,14 +187,14 @@ def parse(words: list[str]) -> argparse.Namespace:
     if command and command not in COMMANDS:
         raise UsageError(
             f"There is no command {command!r}.",
-            hint=f"{meant((command,), COMMANDS)}`worker --help` lists the commands.",
+            hint=f"{did_you_mean(command, COMMANDS)}`worker --help` lists the commands.",
         )
     arguments, unknown = parser(command).parse_known_args(_with_values(words))
     if unknown:
         flags = [word.partition("=")[0] for word in unknown if word.startswith("-")]
         see = f"See `worker {arguments.command} --help`."
         if flags:
-            hint = meant(flags[:1], _FLAG.findall(arguments.help()))
+            hint = did_you_mean(flags[0], _FLAG.findall(arguments.help()))
             raise UsageError(f"Unknown option {flags[0]}.", hint=f"{hint}{see}")
         raise UsageError("There is one argument too many.", hint=see)
     arguments.words = words[words.index(command) + 1 :] if command else []
@@ -206,13 +208,6 @@ def _with_values(words: Sequence[str]) -> list[str]:
         f"{word}=on" if word in switches and _MODEL.fullmatch(following) else word
         for word, following in zip(words, [*words[1:], ""], strict=False)
     ]
-
-
-def meant(words: Iterable[str], known: Iterable[str]) -> str:
-    """ "Did you mean ...? " for words that are close to known ones, or nothing."""
-    known = list(known)
-    near = [near for word in words for near in difflib.get_close_matches(word, known, n=1)]
-    return f"Did you mean {' or '.join(near)}? " if near else ""
 
 
 def _dashed(word: str) -> str:

@@ -137,13 +137,16 @@ def _table(
     if plan.cpu_experts:
         title += f", of {plan.cpu_experts} the experts on the CPU"
     table = Table(box=None, show_footer=True)
-    first = "until a sequence has more than its share of the cells"
-    verdict = "fits" if plan.fits else "does not fit"
+    first = "resident in ordinary use, while each sequence has its share of the cells"
+    if plan.num_slots == 1 or config.only_embeds:
+        first = "resident in ordinary use"
+    verdict = "the most, if sequences share all cells: " + ("fits" if plan.fits else "does not fit")
     longest = f"room for {plan.max_cells:,} cells" if plan.max_cells else "no context fits"
     if config.only_embeds and shape is not None:
         longest = f"a text takes {counted(shape.length, 'token', ',')} at most"
     elif config.context:
-        longest += f"; a sequence takes {counted(config.context, 'token', ',')} at most"
+        most = min(plan.num_cells, config.context)
+        longest += f"; a sequence takes {counted(most, 'token', ',')} at most"
     sums = (plan.first_bytes, plan.total_bytes, plan.available_bytes, plan.cache_bytes)
     table.add_column("", footer="at first\ntotal\navailable\ncache")
     table.add_column("memory", justify="right", footer="\n".join(map(human_bytes, sums)))

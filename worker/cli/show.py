@@ -144,7 +144,7 @@ def _model(config: ModelConfig) -> dict[str, str]:
         rows["quantisation"] = f"{config.quant}, {config.bits_per_weight:.2f} bits per weight"
         rows["size"] = human_bytes(config.size_bytes)
     if config.context:
-        rows["trained context"] = f"{config.context:,} tokens"
+        rows["trained context"] = f"{config.trained_context:,} tokens"
     return rows
 
 

@@ -1,6 +1,5 @@
-"""What the gate reads of headers: ids, the client's own or ours; Host, of which addresses are made:
-one that is none is refused (RFC 9112, 3.2); the bearer keys; and which pages of other origins may
-read answers (Fetch standard, 3.2): none that is not named.
+"""What the gate reads of headers: ids, the client's own or ours; the bearer keys; and which pages
+of other origins may read answers (Fetch standard, 3.2): none that is not named.
 
 Litestar could do the last for its routes; the gate's own answers (401, 429, 503) need it as well.
 """
@@ -12,13 +11,12 @@ import hmac
 import re
 import uuid
 from typing import Any
-from urllib.parse import urlsplit
 
 from worker import log
-from worker.errors import NotAuthenticatedError, RequestError
+from worker.errors import NotAuthenticatedError
 from worker.http import paths
 from worker.keys import KeyFile, keys_of
-from worker.limits import HOST, REQUEST_ID
+from worker.limits import REQUEST_ID
 from worker.values import ANY_ORIGIN, LOCAL_ORIGINS
 
 _Fields = list[tuple[bytes, bytes]]
@@ -35,27 +33,6 @@ def ids_of(headers: _Fields) -> dict[str, str]:
                 break
     found.setdefault("x-request-id", f"req-{uuid.uuid4().hex}")
     return found
-
-
-_HOST = re.compile(rb"([A-Za-z0-9._~-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]{0,5})?")
-
-
-def refusal_of_host(headers: _Fields) -> RequestError | None:
-    """The error for a header that names no host and port; none at all is HTTP/1.0's way."""
-    hosts = [value for name, value in headers if name == b"host"]
-    if not hosts or (len(hosts) == 1 and _is_one(hosts[0])):
-        return None
-    return RequestError("The header Host must name one host, with or without a port.", param="host")
-
-
-def _is_one(host: bytes) -> bool:
-    if len(host) > HOST.most or not _HOST.fullmatch(host):
-        return False
-    try:
-        parts = urlsplit(b"http://" + host)
-        return parts.port != 0
-    except ValueError:  # a port above 65535, brackets around what is no address
-        return False
 
 
 class Auth:
@@ -147,7 +124,8 @@ class Cors:
         self._any = ANY_ORIGIN in origins
         self._local = LOCAL_ORIGINS in origins
 
-    def _names(self, origin: bytes) -> bool:
+    def names(self, origin: bytes) -> bool:
+        """Whether pages of this origin may read answers."""
         return bool(origin) and (
             self._any
             or origin in self._origins
@@ -159,7 +137,7 @@ class Cors:
         if not self._origins:
             return []
         fields = [(b"vary", b"origin")]
-        if self._names(origin := _value(scope, b"origin")):
+        if self.names(origin := _value(scope, b"origin")):
             fields += [
                 (b"access-control-allow-origin", origin),
                 (b"access-control-expose-headers", _EXPOSED),
@@ -176,7 +154,7 @@ class Cors:
         asks = scope["method"] == "OPTIONS" and _value(scope, b"access-control-request-method")
         if not asks or not origin:
             return None
-        if not self._names(origin):
+        if not self.names(origin):
             return []
         fields = [
             (b"access-control-allow-methods", _METHODS),
@@ -185,6 +163,9 @@ class Cors:
         ]
         if asked := _value(scope, b"access-control-request-headers"):
             fields.append((b"access-control-allow-headers", asked))
+        # Chromium asks before a public page may ask this machine or its network.
+        if _value(scope, b"access-control-request-private-network") == b"true":
+            fields.append((b"access-control-allow-private-network", b"true"))
         return fields
 
 

@@ -6,6 +6,7 @@ The only module that knows private parts of uvicorn.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any
 
@@ -22,7 +23,7 @@ from uvicorn.server import ServerState
 from worker import log
 from worker.http.connections import GUEST, WIRE, Connection, Connections
 from worker.http.replies import AtOnce, WholeAnswer
-from worker.limits import HEADERS, PATH, PIPELINED
+from worker.limits import DROPPED, HEADERS, PATH, PIPELINED
 
 # What a client must take in its time; less is as good as nothing.
 _TAKEN = 16_384
@@ -57,9 +58,29 @@ class Wire:
         cycle.expected_content_length = max(0, cycle.expected_content_length - len(data))
         cycle.transport.write(data)
 
+    def cut(self) -> None:
+        """End an answer that failed with its connection, so that nobody takes it for whole."""
+        self._cycle.disconnected = True
+        self._cycle.transport.close()
+
+
+class _Outlet:
+    """What an answer needs of a transport; its `close` waits for the rest of the request."""
+
+    __slots__ = ("close", "is_closing", "write")
+
+    def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
+        self.write = transport.write
+        self.is_closing = transport.is_closing
+        self.close = close
+
 
 class Protocol(HttpToolsProtocol, Connection):
     """A connection. One that says nothing, too slowly or too much before its request is closed.
+
+    An answer may come before its request is whole, such as a 401. The rest is read and dropped, up
+    to `DROPPED`: the system resets a connection that is closed with bytes unread, and its client
+    loses the answer.
 
     h11, uvicorn's parser in Python, takes a sixth more of the event loop's time for each token.
     """
@@ -82,12 +103,15 @@ class Protocol(HttpToolsProtocol, Connection):
         self._unread = 0  # bytes since the parser last made something of them
         self._is_open = False
         self._has_head = False  # of a request that is not answered
+        self._is_ending = False  # the last answer is written; the rest of its request may come
+        self._dropped = 0  # bytes of a request that was answered before it was whole
         self._answering: RequestResponseCycle | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._outlet: Any = _Outlet(transport, self._end)
         self._is_open = True
         self._wait_for_head()
 
@@ -100,6 +124,8 @@ class Protocol(HttpToolsProtocol, Connection):
             answering.disconnected = True
             answering.message_event.set()
         self.pipeline.clear()
+        # A cycle through `_end` would keep both until they are collected.
+        self._outlet.close = self.transport.close
         # Timers would hold on to 8 kB for each connection until then.
         self._cancel_deadline()
         self._cancel_patience()
@@ -128,6 +154,11 @@ class Protocol(HttpToolsProtocol, Connection):
         """Parse; refuse a header whose end does not come."""
         self._unread += len(data)
         self._unset_keepalive_if_required()
+        if self._is_answered_early:
+            self._dropped += len(data)
+            if self._dropped > DROPPED.most << 20:
+                self.transport.abort()
+                return
         try:
             self._feed(data)
         except HttpParserError:
@@ -139,12 +170,50 @@ class Protocol(HttpToolsProtocol, Connection):
             self._wait_for_head()
 
     def _refuse(self, why: str) -> None:
-        """400, but not into the midst of an answer."""
+        """400, but neither into the midst of an answer nor behind the last one."""
+        if self._is_ending:
+            return
         answering = self._answering
         if answering and answering.response_started and not answering.response_complete:
             self.transport.abort()
+            return
+        fields = [
+            (b"content-type", b"text/plain; charset=utf-8"),
+            (b"content-length", b"%d" % len(why)),
+            (b"connection", b"close"),
+        ]
+        self.transport.write(_packed(WholeAnswer(400, fields, why.encode())))
+        self._await_rest()
+
+    @property
+    def _is_answered_early(self) -> bool:
+        """Whether what comes belongs to a request that has its answer."""
+        answered = self._answering
+        return self._is_ending or (
+            answered is not None and answered.response_complete and answered.more_body
+        )
+
+    def _end(self) -> None:
+        """Close, at once where the request is whole."""
+        if self._answering is not None and self._answering.more_body:
+            self._await_rest()
         else:
-            self.send_400_response(why)
+            self.transport.close()
+
+    def _await_rest(self) -> None:
+        """Say that this was all, and close once the rest has come or the client closes. It gets the
+        time of a body."""
+        if self._is_ending or self.transport.is_closing():
+            return
+        self._is_ending = True
+        try:
+            self.transport.write_eof()
+        except OSError:  # the client has gone
+            self.transport.abort()
+            return
+        self.flow.resume_reading()
+        self._cancel_deadline()
+        self._deadline = self.loop.call_later(self._others.receive_s, self._close_if_silent)
 
     def _feed(self, data: bytes) -> None:
         """Parse. Who asks for another protocol, such as HTTP/2, is answered in this one.
@@ -181,8 +250,8 @@ class Protocol(HttpToolsProtocol, Connection):
 
     def on_headers_complete(self) -> None:
         self._unread = 0
-        if self.parser.should_upgrade():
-            return  # it comes again, see `_feed`
+        if self.parser.should_upgrade() or self._is_ending:
+            return  # it comes again, see `_feed`; or nobody answers it
         if len(self.pipeline) >= PIPELINED.most:
             raise ValueError("too many requests before an answer")
         self._has_head = True
@@ -193,6 +262,8 @@ class Protocol(HttpToolsProtocol, Connection):
         super().on_headers_complete()
         if self.scope["http_version"] == "1.0":
             self.cycle.__class__ = _UnframedCycle
+        elif self.expect_100_continue:
+            self.cycle.__class__ = _ExpectingCycle
 
     def on_body(self, body: bytes) -> None:
         self._unread = 0
@@ -200,9 +271,24 @@ class Protocol(HttpToolsProtocol, Connection):
 
     def on_message_complete(self) -> None:
         self._unread = 0
-        if not self.parser.should_upgrade():
+        if self.parser.should_upgrade():
+            return
+        if self._is_ending:
+            self.transport.close()
+        elif self._answering is not None and self._is_answered_early:
+            self._answering.more_body = False
+            self._dropped = 0
+            self._cancel_deadline()
+        else:
             self._others.waits(self)
             super().on_message_complete()
+
+    def shutdown(self) -> None:
+        """The server stops: close once the last answer is written."""
+        if self._is_answered_early:
+            self._await_rest()
+        else:
+            super().shutdown()
 
     def on_response_complete(self) -> None:
         self._has_head = bool(self.pipeline)
@@ -212,6 +298,7 @@ class Protocol(HttpToolsProtocol, Connection):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._answering = cycle
+        cycle.transport = self._outlet
         if self.is_guest:
             cycle.keep_alive = False
         cycle.scope[WIRE] = Wire(cycle)  # type: ignore[typeddict-unknown-key]
@@ -231,14 +318,15 @@ class Protocol(HttpToolsProtocol, Connection):
     def _write(self, cycle: RequestResponseCycle, answer: WholeAnswer) -> None:
         """All of an answer, in one call of the system."""
         fields = [*cycle.default_headers, *answer.fields]
+        if cycle.waiting_for_100_continue:  # see `_ExpectingCycle`
+            cycle.keep_alive = False
         if not cycle.keep_alive:
             fields.append((b"connection", b"close"))
-        lines = [name + b": " + value + b"\r\n" for name, value in fields]
         body = b"" if cycle.scope["method"] == "HEAD" else answer.body
         cycle.response_started = cycle.response_complete = True
-        self.transport.write(b"".join([STATUS_LINE[answer.status], *lines, b"\r\n", body]))
+        self.transport.write(_packed(WholeAnswer(answer.status, fields, body)))
         if not cycle.keep_alive:
-            self.transport.close()
+            self._end()
         cycle.on_response()
 
     def _count(self, data: bytes) -> None:
@@ -288,3 +376,19 @@ class _UnframedCycle(RequestResponseCycle):
         elif not self.expected_content_length:
             self.expected_content_length = len(message.get("body", b""))
         await super().send(message)
+
+
+class _ExpectingCycle(RequestResponseCycle):
+    """An answer to who sends the body once it is asked for (`Expect: 100-continue`). Where the
+    answer comes first nobody can tell whether the body still will, so it is the last one
+    (RFC 9110, 10.1.1)."""
+
+    async def send(self, message: Any) -> None:  # type: ignore[override]
+        if self.waiting_for_100_continue:
+            self.keep_alive = False
+        await super().send(message)
+
+
+def _packed(answer: WholeAnswer) -> bytes:
+    lines = [name + b": " + value + b"\r\n" for name, value in answer.fields]
+    return b"".join([STATUS_LINE[answer.status], *lines, b"\r\n", answer.body])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import tomllib
@@ -12,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from worker.errors import UsageError
+from worker.errors import UsageError, did_you_mean
 from worker.gguf.split_name import all_files, is_gguf
 
 _PACKAGE = Path(__file__).parent.parent
@@ -48,8 +47,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         if quant not in self.labels:
             raise UsageError(
                 f"The catalogue has {name} as {', '.join(self.labels)}, not as {quant}.",
-                hint=f"Name one of them, or another file of {self.repo}: "
-                f"hf:{self.repo}::file=NAME.gguf",
+                hint=f"{did_you_mean(quant, self.labels)}Name one of them, or another file of "
+                f"{self.repo}: hf:{self.repo}::file=NAME.gguf",
             )
 
     @property
@@ -66,11 +65,10 @@ class Catalog(msgspec.Struct, frozen=True):
         entry = self.entries.get(name.lower())
         if entry is not None:
             return entry
-        near = difflib.get_close_matches(name.lower(), self.entries, n=3)
-        meant = f"Did you mean {' or '.join(near)}? " if near else ""
         raise UsageError(
             f"There is no file and no catalogue model named {name!r}.",
-            hint=f"{meant}`worker pull --list` shows the catalogue.",
+            hint=f"{did_you_mean(name.lower(), self.entries)}"
+            "`worker pull --list` shows the catalogue.",
             code="UNKNOWN_MODEL",
         )
 

@@ -19,7 +19,7 @@ from worker.llama.packing import packed_encodings
 from worker.llama.process import death
 from worker.llama.weights import LoadOptions, Weights
 from worker.memory.offload import placements
-from worker.memory.plan import MemoryPlan, estimate, plan_memory
+from worker.memory.plan import MemoryPlan, check_room, estimate, plan_memory
 from worker.model.adapter import AdapterConfig
 from worker.model.config import ModelConfig, load_config
 from worker.model.control_vector import ControlVector, load_control_vector
@@ -231,6 +231,12 @@ def memory_with(devices: Devices) -> machine.Memory:
     return msgspec.structs.replace(
         machine.memory(), devices=devices.memory, packed=packed_encodings()
     )
+
+
+def check_memory(prepared: Prepared, settings: Settings) -> None:
+    """Raise DoesNotFitError where the model, which has been put away, finds no room any more."""
+    devices = choose_devices(settings, library.devices())
+    check_room(prepared.plan, memory_with(devices))
 
 
 def load_weights(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from worker.errors import UnavailableError
 
@@ -37,6 +38,7 @@ class Sleeper:
         self._turn = asyncio.Lock()
         self.timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Future[None]] = set()
+        self._waking: asyncio.Future[None] | None = None
         self._rest()
 
     async def come(self) -> None:
@@ -62,15 +64,20 @@ class Sleeper:
         await self._whole(self._sleep())
 
     async def wake(self) -> None:
-        """Bring the model back. Raises UnavailableError where that fails."""
-        await self._whole(self._wake())
+        """Bring the model back. Raises UnavailableError where that fails, for all that wait."""
+        if self._waking is None or self._waking.done():
+            self._waking = self._begin(self._wake())
+        await asyncio.shield(self._waking)
 
-    async def _whole(self, change: Awaitable[None]) -> None:
+    async def _whole(self, change: Coroutine[Any, Any, None]) -> None:
         """Await a change, which is not left half done where nobody waits for it any more."""
-        task = asyncio.ensure_future(change)
+        await asyncio.shield(self._begin(change))
+
+    def _begin(self, change: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(change)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        await asyncio.shield(task)
+        return task
 
     async def _sleep(self) -> None:
         async with self._turn:
@@ -103,9 +110,7 @@ class Sleeper:
         if self._num_users or not self._is_quiet():
             self._rest()
         elif self._is_open:
-            task = asyncio.ensure_future(self._by_itself())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._begin(self._by_itself())
 
     async def _by_itself(self) -> None:
         with contextlib.suppress(UnavailableError):

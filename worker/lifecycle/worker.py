@@ -15,9 +15,11 @@ import msgspec
 
 from worker import log
 from worker.errors import (
+    DoesNotFitError,
     ModelLoadError,
     StalledError,
     UnavailableError,
+    WakeError,
     WorkerError,
     out_of_memory,
 )
@@ -99,6 +101,7 @@ class Worker:
         self._watching: asyncio.Task[None] | None = None
         self._moving: asyncio.Task[None] | None = None
         self._is_waking = False
+        self._failed_wakes = 0  # in a row
 
     @property
     def state(self) -> State:
@@ -193,7 +196,7 @@ class Worker:
             ),
         )
         thread = EngineThread(
-            engine, self.settings.queue_size, self.fail, write, backend.spin.form_team
+            engine, self.settings.queue_size, self.fail, write, backend.spin.form_team, backend.rest
         )
         adapters = ServedAdapters(
             (self.model_id, *self.settings.alias),
@@ -303,34 +306,54 @@ class Worker:
         log.get("worker").info("the model sleeps", seconds=round(time.monotonic() - began, 3))
 
     async def _bring_back(self) -> None:
-        """Load it again. Raises UnavailableError; the worker has failed then, or stops."""
+        """Load it again. Raises WakeError where that fails, and the next request tries again;
+        UnavailableError where the worker has failed too often, or stops."""
         loaded, began = self._serving(), time.monotonic()
         self._is_waking = True
         log.get("worker").info("the model wakes")
         try:
             await in_thread("load", lambda: self._load_again(loaded))
-            await loaded.engine.between_steps(loaded.engine.engine.empty)
         except Exception as error:
-            if not self._cancelled.is_set():
-                self._fail_to_load(error)
             self._serving()
-            raise
+            raise self._failed_to_wake(error) from error
         finally:
             self._is_waking = False
+        self._failed_wakes = 0
+        await loaded.engine.between_steps(loaded.engine.engine.empty)
         self._moving = asyncio.create_task(loaded.use_large_pages())
         log.get("worker").info("the model is back", seconds=round(time.monotonic() - began, 3))
 
     def _load_again(self, loaded: Loaded) -> None:
         """What was prepared at the start, with the adapters that are served now."""
         from worker.lifecycle.loading import open_backend, open_draft
-        from worker.lifecycle.prepared import load_weights
+        from worker.lifecycle.prepared import check_memory, load_weights
 
         assert self.prepared is not None
         prepared = msgspec.structs.replace(self.prepared, adapters=loaded.adapters.all)
+        check_memory(prepared, self.settings)
         weights = load_weights(self.model_path, self.settings, prepared, self._report_progress)
-        loaded.backend.renew(open_backend(weights, self.settings, prepared))
-        draft = open_draft(self.settings, prepared, loaded.backend)
+        backend = open_backend(weights, self.settings, prepared)
+        try:
+            draft = open_draft(self.settings, prepared, backend)
+        except BaseException:
+            backend.close()
+            raise
+        loaded.backend.renew(backend)
         loaded.bring_back(draft)
+
+    def _failed_to_wake(self, error: Exception) -> UnavailableError:
+        """What those who wait are told; after `--wake-attempts` failures the worker has failed."""
+        cause = _as_ours(error)
+        self._failed_wakes += 1
+        if self._failed_wakes == self.settings.wake_attempts:
+            self.fail(cause)
+            return UnavailableError(f"The worker failed: {cause}", code="failed")
+        hint = cause.hint
+        if isinstance(cause, DoesNotFitError):
+            hint = "Free memory; the next request tries again."
+        told = WakeError(f"The model could not be loaded again: {cause.message}", hint=hint)
+        log.get("worker").warning("the model still sleeps", reason=str(told))
+        return told
 
     def _serving(self) -> Loaded:
         """What is loaded. Raises UnavailableError where the worker stops or has failed."""
@@ -341,10 +364,7 @@ class Worker:
         return self.loaded
 
     def _fail_to_load(self, error: Exception) -> None:
-        if not isinstance(error, WorkerError):
-            log.get("worker").error("loading failed", exc_info=error)
-            error = out_of_memory(error) or ModelLoadError(f"Loading failed: {error!r}.")
-        self.fail(error)
+        self.fail(_as_ours(error))
 
     @contextlib.contextmanager
     def timed(self, part: str) -> Generator[None]:
@@ -439,6 +459,14 @@ class Worker:
             if loaded.media is not None:
                 loaded.media.close()
         self.lifecycle.move(State.STOPPED)
+
+
+def _as_ours(error: Exception) -> WorkerError:
+    """Why a load failed, also where nobody raised it on purpose."""
+    if isinstance(error, WorkerError):
+        return error
+    log.get("worker").error("loading failed", exc_info=error)
+    return out_of_memory(error) or ModelLoadError(f"Loading failed: {error!r}.")
 
 
 def _close(

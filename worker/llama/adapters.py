@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from worker.errors import DoesNotFitError, ModelLoadError
+from worker.errors import DoesNotFitError
 from worker.gguf.header import ModelFile
 from worker.gguf.source import pinned
 from worker.llama import library
@@ -50,7 +50,7 @@ class Adapters:
     def load(self, digest: bytes, file: ModelFile) -> None:
         """Load one more.
 
-        Raises ModelLoadError with llama.cpp's reason, ModelFileError (CHANGED).
+        Raises ModelLoadError with llama.cpp's reason, DoesNotFitError, ModelFileError (CHANGED).
         """
         self._handles[digest] = _load(self._model, file)
 
@@ -87,9 +87,10 @@ def _load(model: Any, file: ModelFile) -> Any:
     with library.capture_log() as lines, pinned((file,)) as (path,):
         handle = native.llama_adapter_lora_init(model, os.fsencode(path))
     if not handle:
-        raise ModelLoadError(
-            f"llama.cpp could not load the adapter {os.path.basename(file.path)}: "  # noqa: PTH119
-            f"{library.reason(lines)}.",
+        raise library.failure(
+            f"llama.cpp could not load the adapter {os.path.basename(file.path)}",  # noqa: PTH119
+            lines,
             hint="Check it with `worker check MODEL --lora FILE`.",
+            smaller="Free memory, or load fewer adapters.",
         )
     return handle

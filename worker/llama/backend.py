@@ -248,6 +248,10 @@ class LlamaBackend:
         self.decode()
         self.context.clear()
 
+    def rest(self) -> None:
+        """Give back the memory that copies of states took, while nobody asks."""
+        self._states.free()
+
     def close(self) -> None:
         """Free context and weights; safe to call again."""
         self.vocab.follow(None)

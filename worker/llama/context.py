@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from worker.engine.backend import Batch, BatchError, OutOfCells
-from worker.errors import DoesNotFitError, ModelLoadError, WorkerError
+from worker.errors import WorkerError
 from worker.gguf.quant import ENCODINGS
 from worker.llama import hidden_states, library
 from worker.llama.adapters import add_control_vector
@@ -158,13 +158,11 @@ class Context:
         with library.capture_log() as lines:
             handle = native.llama_init_from_model(weights.handle, params)  # pyright: ignore
         if not handle:
-            why = library.reason(lines)
-            if "alloc" in why or "memory" in why:
-                raise DoesNotFitError(
-                    f"A context of {options.num_cells} cells does not fit: {why}.",
-                    hint="Start with a smaller --ctx-size or fewer --parallel sequences.",
-                )
-            raise ModelLoadError(f"llama.cpp could not create a context: {why}.")
+            raise library.failure(
+                f"llama.cpp could not create a context of {options.num_cells} cells",
+                lines,
+                smaller="Start with a smaller --ctx-size or fewer --parallel sequences.",
+            )
         self.handle = handle
         self._key = b""  # of the adapters that it computes with
         self._first = [0] * self.num_slots  # first position that all layers of a slot have

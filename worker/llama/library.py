@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from worker import log
+from worker.errors import DoesNotFitError, ModelLoadError
 from worker.llama import soundness, variants
 from worker.llama.process import death, openmp
 
@@ -200,6 +201,16 @@ def reason(lines: list[tuple[str, str]]) -> str:
         return "llama.cpp gave no reason"
     # The errors behind the first one say which callers gave up.
     return errors[0].split(": ", 1)[-1].strip().rstrip(".")
+
+
+def failure(
+    what: str, lines: list[tuple[str, str]], *, hint: str | None = None, smaller: str
+) -> ModelLoadError | DoesNotFitError:
+    """The error for what llama.cpp could not make. smaller: what helps where memory ran out"""
+    why = reason(lines)
+    if "alloc" in why.lower() or "memory" in why.lower():  # on the host or a device
+        return DoesNotFitError(f"{what}: {why}.", hint=smaller)
+    return ModelLoadError(f"{what}: {why}.", hint=hint)
 
 
 _P, _S, _C = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p

@@ -18,6 +18,7 @@ from worker.gguf.quant import ENCODINGS
 from worker.llama import library
 from worker.llama.packing import packed_encodings
 from worker.machine import human_bytes
+from worker.memory.buffers import PIECE_ROWS
 from worker.memory.offload import Part, Placement, device_for
 
 if TYPE_CHECKING:  # the load begins before the engine is imported
@@ -35,9 +36,6 @@ _TILE = 64
 _ROW_BLOCK, _FEWEST = 16, 13
 # Rows of a step that any number of sequences may share.
 _ANY = 1 << 30
-# Whoever comes while a prompt is read alone, leaves or stops the worker waits for the end of such a
-# piece: 128 rows of a Llama-1B take 0.5 s after 0 tokens and 2 s after 4,096 (2 cores).
-_PIECE = 128
 # Bytes of cells that are taken to be filled or copied in a second, a quarter of what was seen.
 _COPIED_PER_S = 1e9
 # A buffer's size is printed as MiB with two decimals; tensors in it begin at multiples of 32.
@@ -207,7 +205,7 @@ def kernels_of(
     is_repacked = any(name == _REPACKED for name, _ in weights.buffers)
     on_cpu = cache is not None and any(device == HOST for _, device in cache.layers)
     nbytes = 0 if cache is None else sum(nbytes for _, nbytes in cache.kv_buffers)
-    piece = min(_PIECE, capacity) if on_cpu else capacity
+    piece = min(PIECE_ROWS, capacity) if on_cpu else capacity
     from worker.engine.backend import Kernels
 
     return Kernels(

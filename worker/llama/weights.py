@@ -11,7 +11,7 @@ from typing import Any, Self
 import msgspec
 
 from worker import log
-from worker.errors import ModelLoadError, ResidencyError, UsageError
+from worker.errors import ResidencyError, UsageError
 from worker.gguf.header import ModelFile
 from worker.gguf.reader import read_header
 from worker.gguf.source import pinned
@@ -76,9 +76,9 @@ class Weights:
 
         `on_progress` gets 0..1 and returns False to give up.
 
-        Raises ModelLoadError with llama.cpp's reason, ModelFileError (CHANGED) for files that are
-        no longer those of `options`, ResidencyError when layers are not where `options` asked for,
-        UsageError for an unknown device.
+        Raises ModelLoadError with llama.cpp's reason, DoesNotFitError where memory ran out,
+        ModelFileError (CHANGED) for files that are no longer those of `options`, ResidencyError
+        when layers are not where `options` asked for, UsageError for an unknown device.
         """
         library.start()
         self.handle: Any = None
@@ -124,9 +124,11 @@ class Weights:
             else:
                 handle = native.llama_model_load_from_file(os.fsencode(path), params)
         if not handle:
-            raise ModelLoadError(
-                f"llama.cpp could not load {path.name}: {library.reason(lines)}.",
+            raise library.failure(
+                f"llama.cpp could not load {path.name}",
+                lines,
                 hint="Check the file with `worker show`, or download it again.",
+                smaller="Free memory, or take a smaller quantisation.",
             )
         self.handle = handle
         return [line for _, line in lines]

@@ -23,6 +23,7 @@ from worker.memory.buffers import (
     kv_bytes_per_token,
     output_bytes,
     step_bytes,
+    used_bytes,
     weights_bytes,
 )
 from worker.memory.embedding import embedding_bytes, embedding_shape, longest_text
@@ -51,12 +52,13 @@ DEFAULT_CELLS = 32_768
 # The rest is left to other processes and to the system's file cache.
 DEFAULT_SHARE = 0.8
 MAX_CELLS = 2**31 - CELL_STEP
-# The process: interpreter, libraries, graphs, threads. A token: its entries in llama.cpp's
-# vocabulary and in our table of pieces. Measured: 59 MiB, 10 MiB more for the service's imports,
-# 15 MiB more after minutes with many clients, and 240 B a token (x86-64 Linux, Python 3.11,
-# SentencePiece). They are rounded up, because BPE vocabularies also hold merges.
-_PROCESS_BYTES = 96 << 20
-_TOKEN_BYTES = 320
+# The process that has served a few requests: interpreter, libraries, graphs, threads. A token: its
+# entries in llama.cpp's vocabulary and in our table of pieces; a merge: in the vocabulary. After
+# minutes with many clients it is some MiB more. Measured with 2,048 to 262,144 tokens (x86-64
+# Linux, Python 3.11).
+_PROCESS_BYTES = 97 << 20
+_TOKEN_BYTES, _MERGE_BYTES = 200, 100
+_BUSY_BYTES = 15 << 20
 
 # Layers are offloaded as long as the context can be this long; else fewer layers are.
 OFFLOADING_CELLS = 4096
@@ -86,8 +88,9 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     cache_bytes         limit for the states of ended sequences in host memory; not in the total,
                         because a worker starts with none
     max_cache_bytes     the largest such limit that fits beside the rest; 0: none fits
-    first_bytes         the total while each slot has cells of its own: until a sequence needs more
-                        than its share of them, and all share one pool
+    first_bytes         what is resident in ordinary use while each slot has cells of its own: until
+                        a sequence needs more than its share of them, and all share one pool. Steps
+                        are no longer than the CPU's pieces of prompts, and no states are copied.
     kv_bytes_per_token  what one more cell of context costs in the KV cache
     devices             the same bytes by device
     """
@@ -221,6 +224,15 @@ def check_fit(plan: MemoryPlan, config: ModelConfig) -> None:
     raise DoesNotFitError(f"{name} needs {need}, {have} are available.", hint=hint)
 
 
+def check_room(plan: MemoryPlan, memory: Memory) -> None:
+    """Raise DoesNotFitError where what a running process loads of the plan does not fit now."""
+    loaded = [placed for placed in plan.devices if placed.part not in ("process", "projector")]
+    for need, room in zip(_needs(loaded, memory), _rooms(memory), strict=True):
+        if need > room:
+            need, room = human_bytes(need), human_bytes(room)
+            raise DoesNotFitError(f"It needs {need}, and {room} are available.")
+
+
 def _wanted(config: ModelConfig, settings: Settings) -> int:
     if config.only_embeds:
         return longest_text(config)
@@ -270,7 +282,7 @@ def _sum(
         "compute": compute_bytes(step),
         "output": output_bytes(config, settings, num_cells),
         "copies": copy_bytes(config, settings, num_cells),
-        "process": _PROCESS_BYTES + config.vocab_size * _TOKEN_BYTES,
+        "process": process_bytes(config) + _BUSY_BYTES,
     }
     if beside.draft is not None:
         parts["draft"] = draft_bytes(beside.draft, settings, num_cells, memory.packed)
@@ -297,13 +309,22 @@ def _sum(
     moved = moved_tensors(config, beside.named, settings.cpu_moe or 0)
     devices = place(config, settings, memory.devices, parts, step, gpu_layers, moved)
     sums = {part: sum(p.nbytes for p in devices if p.part == part) for part in parts}
-    total = first = sum(sums.values())
-    own = num_cells // slots // CELL_STEP * CELL_STEP
-    if slots > 1 and own and not config.only_embeds:
+    total = sum(sums.values())
+    parts["process"] -= _BUSY_BYTES * (1 + (beside.projector is not None))
+    if not config.only_embeds:
+        own = num_cells // slots // CELL_STEP * CELL_STEP or num_cells
         step = step_bytes(config, settings, num_cells, seen_cells=own)
-        parts |= {"compute": compute_bytes(step), "kv": own * slots * per_token}
-        there = place(config, settings, memory.devices, parts, step, gpu_layers, moved)
-        first = min(total, sum(placed.nbytes for placed in there))
+        used = used_bytes(config, settings, num_cells, seen_cells=own)
+        parts |= {
+            "compute": compute_bytes(step) if gpu_layers else used,
+            "kv": min(num_cells, own * slots) * per_token,
+            "output": 4 * config.vocab_size * slots,
+            "copies": 0,
+        }
+    elif shape is not None and config.kind == "encoder":  # room for logits that nothing computes
+        parts["output"] = 4 * shape.rows * config.vectors.width
+    there = place(config, settings, memory.devices, parts, step, gpu_layers, moved)
+    first = min(total, sum(placed.nbytes for placed in there))
     needs, rooms = _needs(devices, memory), _rooms(memory)
     holds = all(need <= room for need, room in zip(needs, rooms, strict=True))
     spare = rooms[0] - needs[0]
@@ -335,6 +356,12 @@ def _sum(
         fits=holds and cache <= spare,
         devices=devices,
     )
+
+
+def process_bytes(config: ModelConfig) -> int:
+    """Bytes of the process without what the model's size decides, once it has served a little."""
+    merges = config.tokenizer.merges if config.tokenizer else 0
+    return _PROCESS_BYTES + config.vocab_size * _TOKEN_BYTES + merges * _MERGE_BYTES
 
 
 def _needs(devices: Iterable[Placement], memory: Memory) -> list[int]:

@@ -42,6 +42,7 @@ _EMBEDDINGS = ("token_embd.weight", "output.weight", "per_layer_token_embd.weigh
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What a model is, read from its file or files.
 
+    context, trained_context       tokens that positions reach, and those that the file says
     heads, kv_heads, feed_forward  one number for each layer; 0: this layer has none of them, as in
                                    hybrid and recurrent models
     key_length, value_length       elements of one head's key and value
@@ -66,6 +67,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     layers: int
     embedding: int
     context: int
+    trained_context: int
     vocab_size: int
     heads: tuple[int, ...]
     kv_heads: tuple[int, ...]
@@ -152,9 +154,9 @@ def load_config(
 
     wishes: count before what the file says. Raises UsageError for those that cannot be.
     """
-    header = open_header(path)
-    overrides = wishes.overrides(header)
-    header = overridden(header, overrides)
+    written = open_header(path)
+    overrides = wishes.overrides(written)
+    header = overridden(written, overrides)
     try:
         check(header, purpose)
     except ModelFileError as error:
@@ -164,7 +166,11 @@ def load_config(
             f"With --override-kv the file cannot be: {error.message}",
             hint="Leave out the key that it names.",
         ) from error
-    return msgspec.structs.replace(config_of(header), overrides=tuple(overrides.items()))
+    config = config_of(header)
+    trained = Fields(written, config.architecture).count(".context_length") or 0
+    return msgspec.structs.replace(
+        config, trained_context=trained, overrides=tuple(overrides.items())
+    )
 
 
 def config_of(header: Header) -> ModelConfig:
@@ -213,6 +219,7 @@ def config_of(header: Header) -> ModelConfig:
         layers=layers,
         embedding=embedding,
         context=context,
+        trained_context=context,
         vocab_size=vocab_size,
         heads=heads,
         kv_heads=kv_heads,

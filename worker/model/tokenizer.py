@@ -114,13 +114,15 @@ class TokenizerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     An id is None where the model has no such token. `eog_ids` are all ids that end a
     generation, ascending. `longest` is the number of bytes of the longest token, as the file spells
-    it. `chat_template` is the default one, `chat_templates` the named ones.
+    it, `merges` how many there are. `chat_template` is the default one, `chat_templates` the named
+    ones.
     """
 
     model: str
     pre: str | None
     vocab_size: int
     longest: int
+    merges: int
     bos_id: int | None
     eos_id: int | None
     eot_id: int | None
@@ -172,6 +174,7 @@ def tokenizer_config(fields: Fields) -> TokenizerConfig:
         pre=pre,
         vocab_size=size,
         longest=0 if tokens is None else int(tokens.lengths.max(initial=0)),
+        merges=len(fields.strings("tokenizer.ggml.merges") or ()),
         **{f"{role}_id": ids.get(role) for role in ID_KEYS},
         eog_ids=_end_ids(ids, texts),
         add_bos=add_bos,

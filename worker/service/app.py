@@ -15,6 +15,7 @@ from worker.api.common.body import Bodies
 from worker.api.common.chat.templates import format_of
 from worker.api.common.described import Api
 from worker.api.common.errors import on_error
+from worker.api.common.origins import guard_of
 from worker.api.common.preparing import Preparing
 from worker.api.embeddings.routes import API as VECTORS
 from worker.api.info.readings import Window
@@ -34,6 +35,7 @@ from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 from worker.requests.journal import Journal
 from worker.service.description.routes import ROUTES, Description
+from worker.settings import Settings
 
 _WORKER = msgspec.structs.replace(WORKER, routes=(*WORKER.routes, *ROUTES))
 # All routes, in the order in which they are described.
@@ -80,7 +82,7 @@ def create_app(worker: Worker, journal: Journal) -> Any:
         return format_of(loaded, worker.settings)
 
     return Litestar(
-        [_router(api) for api in APIS],
+        [_router(api, worker.settings) for api in APIS],
         dependencies={
             "worker": _always(worker),
             "loaded": Provide(loaded),
@@ -101,10 +103,16 @@ def create_app(worker: Worker, journal: Journal) -> Any:
     )
 
 
-def _router(api: Api) -> Router:
+def _router(api: Api, settings: Settings) -> Router:
     handlers = [route.handler for route in api.routes]
+    askers = {route.handler.fn: route.asker for route in api.routes if route.asker is not None}
     told = partial(on_error, reply_of=api.reply_of)
-    return Router("/", route_handlers=handlers, exception_handlers={Exception: told})
+    return Router(
+        "/",
+        route_handlers=handlers,
+        guards=[guard_of(askers, settings)],
+        exception_handlers={Exception: told},
+    )
 
 
 def close(app: Any) -> bool:

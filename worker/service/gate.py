@@ -1,6 +1,6 @@
 """The outermost layer: request ids, HEAD for every GET, the page for browsers, 401 without the key,
-503 until ready and while draining, 429 where no place is left, and which answers pages of other
-origins may read. It is there before the application that it wraps."""
+503 until ready and while draining, 429 where no place is left, 403 for a host that is not known,
+and which answers pages of other origins may read. It is there before the application."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from worker.api.page import page
 from worker.errors import NotAuthenticatedError, RequestError, UnavailableError, WorkerError
 from worker.http import paths
 from worker.http.connections import GUEST, WIRE
-from worker.http.headers import Auth, Cors, ids_of, refusal_of_host
+from worker.http.headers import Auth, Cors, ids_of
+from worker.http.hosts import Hosts
 from worker.http.replies import HeaderFields, WholeAnswer, reply_of_ours, send_whole
 from worker.lifecycle.sleeper import Sleeper
 from worker.lifecycle.state import State
@@ -49,7 +50,10 @@ class Gate:
         self._worker = worker
         self._journal = journal
         self.auth = Auth(worker.settings.api_key, worker.settings.api_key_file)
-        self._cors = Cors(worker.settings.cors)
+        settings = worker.settings
+        self._cors = Cors(settings.cors)
+        own = ",".join(filter(None, (settings.host, settings.public_host)))
+        self._hosts = Hosts(settings.allowed_hosts, own, has_key=bool(settings.api_keys))
         self._has_page = worker.settings.page
         self._prefix = worker.settings.api_prefix
         self._num_entering = 0
@@ -152,7 +156,7 @@ class Gate:
         if preflight is not None:
             return WholeAnswer(200, [(b"content-length", b"0"), *preflight, *entrance.fields], b"")
         is_page = self._has_page and page.is_wanted(scope)
-        error = refusal_of_host(scope["headers"]) or (
+        error = self._hosts.refusal_of(scope["headers"]) or (
             page.refusal_of(scope) if is_page else self._refusal(scope)
         )
         if error is not None:

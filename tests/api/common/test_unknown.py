@@ -41,6 +41,13 @@ def test_what_is_told() -> None:
     assert len(names(**{f"f{place}": 1 for place in range(99)})) == 16
     assert names(**{"x" * 999: 1}) == ("x" * 64,)
     assert unknown_fields(bytearray(b'{"a": "\\ud83d"}'), ChatRequest) in ((), ("a",))
+    inside = {"stream_options": {"include_usage": True, "every": 2, "include_obfuscation": True}}
+    assert names(**inside, structured_outputs={"structural_tag": "x"}) == (
+        "stream_options.every", "structured_outputs.structural_tag",
+    )  # fmt: skip
+    assert names(normalize=True) == ()
+    assert names(normalize=False, truncate=True) == ("normalize", "truncate")
+    assert names(reasoning={"effort": "low"}, tool_choice="auto", thinking=None) == ()
 
 
 @for_each("path", ASKED)
@@ -60,6 +67,13 @@ def test_headers_tell(tiny: Path) -> None:
         ("/v1/infer", {"prompt": "a", "max_tokens": 3, "verbosity": 1}, "verbosity"),
         ("/execute", {"prompt": "a", "max_tokens": 3, "verbosity": 1}, "verbosity"),
         ("/v1/embeddings", {"input": "a", "task": "query"}, "task"),
+        ("/embedding", {"content": "a", "user": "me", "frob": 1}, "frob"),
+        ("/pooling", {"input": "a", "frob": 1}, "frob"),
+        ("/rerank", {"query": "a", "documents": ["b"], "frob": 1}, "frob"),
+        ("/score", {"text_1": "a", "text_2": "b", "frob": 1}, "frob"),
+        ("/api/embed", {"input": "a", "options": {"num_thread": 1, "rope": 1}}, "options.rope"),
+        ("/tokenize", {"content": "a", "truncate": True}, "truncate"),
+        ("/detokenize", {"tokens": [5], "skip": True}, "skip"),
         ("/api/generate", {"prompt": "", "options": {"num_ctx": 9, "rope": 1}}, "options.rope"),
     ]
     with serving("--model", tiny, "--pooling", "mean", "-c", "512", "-t", "1") as server:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support import http
 from tests.support.programs.processes import Server, serving, side_by_side
-from worker.api.common.origins import is_loopback
+from worker.http.hosts import is_loopback
 
 LONG = {"prompt": "Hello", "max_tokens": 1_900, "ignore_eos": True, "stream": True}
 

@@ -98,15 +98,26 @@ def test_lines() -> None:
         ollama.ChatResponse.model_validate(part, strict=True)
 
 
-def test_a_silent_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While nothing is told there is nothing between the lines: clients read each as JSON."""
+@pytest.mark.parametrize("kind", [OllamaChatExchange, GenerateExchange])
+def test_a_silent_stream(
+    kind: type[OllamaChatExchange | GenerateExchange], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While nothing is told there are lines that add nothing: clients read each as JSON."""
     monkeypatch.setattr(exchanges, "PULSE_S", 0.001)
-
-    async def answer() -> tuple[int, dict[bytes, bytes], str]:
-        return await sent(OllamaChatExchange, deltas("a", "b"), streaming=True, silent_s=0.02)
-
-    _, _, text = asyncio.run(answer())
-    assert [json.loads(line)["message"]["content"] for line in text.splitlines()] == ["a", "b", ""]
+    told = deltas("a", "b", cached=2)
+    status, headers, text = asyncio.run(sent(kind, told, streaming=True, silent_s=0.05))
+    assert (status, headers[b"content-type"]) == (200, b"application/x-ndjson")
+    *parts, last = [json.loads(line) for line in text.splitlines()]
+    is_chat = kind is OllamaChatExchange
+    reply = ollama.ChatResponse if is_chat else ollama.GenerateResponse
+    for line in parts:
+        reply.model_validate(line, strict=True)
+    empty = {"message": {"role": "assistant", "content": ""}} if is_chat else {"response": ""}
+    assert parts[0].pop("created_at")
+    assert parts[0] == {"model": "m", "done": False, **empty}
+    texts = (part["message"]["content"] if is_chat else part["response"] for part in parts)
+    assert "".join(texts) == "ab"
+    assert (last["done"], last["prompt_eval_count"], last["eval_count"]) == (True, 3, 2)
 
 
 def test_whole() -> None:

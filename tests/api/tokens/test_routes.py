@@ -67,6 +67,19 @@ def test_the_same_tokens_as_a_completion(server: Server) -> None:
     assert of_text["choices"] == of_tokens["choices"]
 
 
+@pytest.mark.parametrize("text", ["<s>Hello you", "<s>", "<s><s>a", " <s>a", "a<s>", "<s> a"])
+def test_a_text_that_spells_bos(server: Server, text: str) -> None:
+    """A prompt has as many tokens as a completion of the same text: BOS is not there twice."""
+    body = {"max_tokens": 4, "temperature": 0, "ignore_eos": True}
+    of_text = server.post({"prompt": text, **body}).json()
+    for asked in ({"prompt": text}, {"content": text, "add_special": True}):
+        tokens = tokenize(server, **asked)["tokens"]
+        assert of_text["usage"]["prompt_tokens"] == len(tokens)
+        assert server.post({"prompt": tokens, **body}).json()["choices"] == of_text["choices"]
+    plain = tokenize(server, prompt=text, parse_special=False)["tokens"]
+    assert (plain[0], plain.count(BOS)) == (BOS, 1)
+
+
 @pytest.mark.parametrize(
     "text", ["Hello you", "zwölf Löwen", "\U0001f600\u4e2d", "a\tb\n\nc", "\0"]
 )

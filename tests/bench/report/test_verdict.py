@@ -163,7 +163,7 @@ def test_one_window_decides_nothing() -> None:
     levels = five()
     whole = levels[1].quality
     assert whole is not None
-    alone = replaced(whole, windows=1, kld_mean_error_windows=0.0)
+    alone = replaced(whole, windows=1, kld_mean_error_windows=None)
     levels[1] = replaced(levels[1], quality=alone)
     found = {one.quant: one for one in judge(levels, 0.05).judgements}["Q8_0"]
     assert found.passes is None

@@ -106,7 +106,7 @@ def test_names_of_types() -> None:
     """Any case of letters, llama-quantize's short names, and all types that llama.cpp can make."""
     assert type_named("q4_k_m") == type_named("Q4_K") == "Q4_K_M"
     assert set(TYPES) == {label for label, _ in FILE_TYPES.values()} - {"NVFP4"}
-    with pytest.raises(UsageError, match="no quantisation type 'Q4_X'"):
+    with pytest.raises(UsageError, match="no quant level 'Q4_X'"):
         type_named("Q4_X")
 
 

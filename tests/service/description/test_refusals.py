@@ -40,7 +40,7 @@ from worker.api.jobs.schemas import JobRequest
 from worker.api.responses.schemas import ResponseRequest
 from worker.errors import WorkerError
 from worker.http.connections import GUEST
-from worker.http.paths import ONE_REQUEST, REQUESTS, SHUTDOWN, SLEEP, WAKE_UP
+from worker.http.paths import REQUESTS
 from worker.lifecycle.state import State
 from worker.limits import CONNECTIONS
 from worker.requests.journal import Journal
@@ -174,10 +174,7 @@ def mistaken(seen: Seen) -> None:
         with pytest.MonkeyPatch.context() as patch:
             for handler in handlers():
                 patch.setattr(handler, "_fn", broken)
-            settings = SimpleNamespace(
-                inference_timeout=1.0, receive_timeout=30.0, max_body=16, max_media_body=16
-            )
-            made = app.create_app(SimpleNamespace(settings=settings), Journal("demo"))  # type: ignore[arg-type]
+            made = app.create_app(SimpleNamespace(settings=Settings()), Journal("demo"))  # type: ignore[arg-type]
         for route, path in ROUTES:
             noted(seen, route, path, await called(made, method_of(route), path))
 
@@ -204,8 +201,10 @@ def misused(seen: Seen, folder: Path) -> None:
             if path.startswith("/slots/"):
                 asked = server.post({"filename": "a"}, "/slots/0?action=save")
                 noted(seen, route, path, asked)
-            ends = (ONE_REQUEST, "/slots/", SLEEP, WAKE_UP, *SHUTDOWN)
-            if path.startswith(ends) or path in route.pages:
+            unknown_host = {"host": "elsewhere.example"}
+            asked = http.request(method_of(route), server.url + path, headers=unknown_host)
+            noted(seen, route, path, asked)
+            if route.asker is not None or path in route.pages:
                 asked = http.request(method_of(route), server.url + path, headers=elsewhere)
                 noted(seen, route, path, asked)
             if "mode" in route.queries:

@@ -36,6 +36,7 @@ from worker.api.common.described import (
 )
 from worker.api.common.errors import json_response
 from worker.api.common.generation import run
+from worker.api.common.origins import Asker
 from worker.api.common.preparing import Preparing
 from worker.api.common.shapes import UNTHREADED, AnthropicErrorReply
 from worker.api.common.thinking import ThinkingConfig
@@ -86,6 +87,7 @@ API = Api(
     routes=(
         Described(
             handler=messages,
+            asker=Asker.NAMED,
             takes=MessagesRequest,
             needs=("messages", "max_tokens"),
             gives={JSON: MessageReply, EVENTS: _EVENTS},
@@ -104,6 +106,7 @@ API = Api(
         ),
         Described(
             handler=count_tokens,
+            asker=Asker.NAMED,
             takes=MessagesRequest,
             needs=("messages",),
             gives={JSON: TokenCount},

@@ -10,7 +10,6 @@ import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
-from types import NoneType
 from typing import Any, TypeVar, cast, get_args
 
 import msgspec
@@ -24,7 +23,6 @@ from worker.requests.record import current
 
 _MOST = 16  # names that are told
 _LENGTH = 64
-_NESTED = "options"
 _log = log.get("service")
 _logged: set[str] = set()
 _MOST_LOGGED = 256
@@ -37,7 +35,7 @@ _HARMLESS = frozenset({
     "slot_id", "cache_prompt", "n_keep", "n_discard", "n_cache_reuse", "sse_ping_interval",
     "api_key", "backend_sampling", "t_max_prompt_ms",
     "speculative.n_max", "speculative.n_min", "speculative.p_min", "speculative.type",
-    "keep_alive", "truncate", "shift", "request_id", "priority", "cache_salt",
+    "keep_alive", "request_id", "include_obfuscation", "priority", "cache_salt",
     "kv_transfer_params", "num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "num_keep",
     "use_mmap", "use_mlock", "numa", "low_vram", "f16_kv",
 })  # fmt: skip
@@ -45,7 +43,8 @@ _HARMLESS = frozenset({
 _NEUTRAL: dict[str, Any] = {
     "skip_special_tokens": True, "spaces_between_special_tokens": True, "detokenize": True,
     "length_penalty": 1, "tfs": 1, "tfs_z": 1, "n": 1, "best_of": 1, "modalities": ["text"],
-    "use_default_system_prompt": True, "normalized": True, "encoding_type": "float",
+    "use_default_system_prompt": True, "normalize": True, "normalized": True,
+    "encoding_type": "float",
 }  # fmt: skip
 # Refused: vLLM's fields -> the next step.
 _REFUSED = {
@@ -57,9 +56,13 @@ _REFUSED = {
 }
 
 
+class _Options(msgspec.Struct):
+    """`options` as Ollama's clients send them, where a body has none."""
+
+
 def unknown_fields(data: bytearray | msgspec.Raw, shape: Any) -> tuple[str, ...]:
-    """Names at the top of a body that is read as `shape`, and in its `options`, as Ollama has them.
-    A shape that is no struct has no names.
+    """Names at the top of a body that is read as `shape`, and in its objects, such as Ollama's
+    `options`. A shape that is no struct has no names.
 
     Raises RequestError for one that cannot be left out.
     """
@@ -69,10 +72,14 @@ def unknown_fields(data: bytearray | msgspec.Raw, shape: Any) -> tuple[str, ...]
         given = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # it was mended
         return ()
-    found: list[str] = []
-    if _NESTED in given and (inner := _options(shape)) is not None:
-        found += [f"{_NESTED}.{name}" for name in unknown_fields(given[_NESTED], inner)]
-    for name in given.keys() - set(shape.__struct_encode_fields__) - _HARMLESS:
+    objects = _objects(shape)
+    found = [
+        f"{place}.{name}"
+        for place in given.keys() & objects.keys()
+        for name in unknown_fields(given[place], objects[place])
+    ]
+    known = {*shape.__struct_encode_fields__, *objects}
+    for name in given.keys() - known - _HARMLESS:
         value = _value(given[name])
         if name in _REFUSED and value is not None and value is not False:
             raise RequestError(f"{name} is not offered here.", param=name, hint=_REFUSED[name])
@@ -82,10 +89,14 @@ def unknown_fields(data: bytearray | msgspec.Raw, shape: Any) -> tuple[str, ...]
 
 
 @functools.cache
-def _options(shape: type[msgspec.Struct]) -> Any:
-    """What the field is read as; None: there is no such field."""
-    kinds = (get_args(each.type) for each in msgspec.structs.fields(shape) if each.name == _NESTED)
-    return next((kind for each in kinds for kind in each if kind is not NoneType), None)
+def _objects(shape: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct]]:
+    """Fields that may be an object -> what that is read as."""
+    found: dict[str, type[msgspec.Struct]] = {"options": _Options}
+    for field in msgspec.structs.fields(shape):
+        for kind in get_args(field.type):
+            if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+                found[field.encode_name] = kind
+    return found
 
 
 def told(names: Iterable[str], path: str) -> tuple[str, ...]:
@@ -243,6 +254,7 @@ def _noted(data: bytearray, shape: type[T]) -> T:
     record = current()
     if record is not None:
         record.unknown = unknown_fields(data, shape)
+        told(record.unknown, record.route)
     return found
 
 

@@ -10,10 +10,12 @@ import msgspec
 from worker import limits
 from worker.api.common.body import CodedBodyError, SlowBodyError
 from worker.api.common.errors import Reply, reply_of
+from worker.api.common.origins import Asker
 from worker.errors import (
     CancelledError,
     ContextLengthError,
     DecodeError,
+    ForbiddenError,
     NotAuthenticatedError,
     QueueFullError,
     RequestError,
@@ -22,6 +24,7 @@ from worker.errors import (
     WorkerError,
 )
 from worker.http import paths
+from worker.http.hosts import ForeignHostError
 from worker.lifecycle.state import State
 
 JSON = "application/json"
@@ -35,6 +38,7 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
     """One handler's routes. Its paths, method, status and summary are the handler's own.
 
     handler   Litestar's
+    asker     who may ask without a key; None: everybody, for what changes nothing
     gives     media type -> type of the answer; of a stream: types of what its events hold
     takes     type that the body is read as; None: the body is not read
     needs     fields of the body without which there is no answer
@@ -51,6 +55,7 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     handler: Any
+    asker: Asker | None = None
     gives: Mapping[str, Any]
     takes: Any = None
     needs: tuple[str, ...] = ()
@@ -65,10 +70,15 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
     pages: Mapping[str, tuple[Exception, ...]] = {}
     notes: str = ""
 
+    def __post_init__(self) -> None:
+        changes = not self.handler.http_methods <= {"GET", "HEAD", "OPTIONS"}
+        assert changes == (self.asker is not None), f"who may ask for {self.handler.paths}?"
+
     @property
     def errors(self) -> tuple[Exception, ...]:
         """All that the route raises."""
-        return self.refuses if self.takes is None else (*BODY, *self.refuses)
+        foreign = () if self.asker is None else (FOREIGN[self.asker],)
+        return (*(() if self.takes is None else BODY), *foreign, *self.refuses)
 
     def shown(self, path: str) -> str:
         """One of the handler's paths as OpenAPI writes it."""
@@ -106,6 +116,7 @@ BODY = (
     CodedBodyError("The body is compressed."),
     QueueFullError("Too many large bodies are on their way."),
 )
+FOREIGN = {asker: ForbiddenError(f"Without a key: {asker.value} may ask.") for asker in Asker}
 TOKENIZED = (
     RequestError(
         f"The tokeniser would take longer than {limits.TOKENIZING.most} ms for the text.",
@@ -132,6 +143,7 @@ _STATES = {
     State.DRAINING: UnavailableError("The worker is about to leave.", code="draining"),
     State.FAILED: UnavailableError("The worker failed and leaves.", code="failed"),
 }
+_HOST = ForeignHostError("The header Host has a name that this worker does not know.")
 _CROWD = UnavailableError("There are too many connections.", code=limits.CONNECTIONS.code)
 BROKEN = RuntimeError("a mistake in the worker")
 
@@ -139,4 +151,5 @@ BROKEN = RuntimeError("a mistake in the worker")
 def before(path: str) -> tuple[WorkerError, ...]:
     """What the gate refuses before a route is asked."""
     key = () if path in paths.HEALTH else (*KEY, _CROWD)
-    return key + tuple(error for state, error in _STATES.items() if not paths.passes(path, state))
+    states = (error for state, error in _STATES.items() if not paths.passes(path, state))
+    return (*key, _HOST, *states)

@@ -23,6 +23,8 @@ from worker.requests.record import current, note
 
 # Browsers and agents give up on a stream that says nothing, while a CPU reads a long prompt.
 PULSE_S = 1.0
+# Gateways give up on an answer that does not begin in 60 s, Node in 300.
+WHOLE_S = 45.0
 
 
 class Exchange(ABC):
@@ -35,7 +37,7 @@ class Exchange(ABC):
 
     content_type: ClassVar[bytes] = sse.CONTENT_TYPE  # of a stream
     closing: ClassVar[bytes] = sse.DONE  # what ends every stream of events
-    pulse: ClassVar[bytes] = sse.COMMENT  # what a stream says each second while it has no event
+    _wire: Wire | None = None
 
     def __init__(self, stream: Stream, *, streaming: bool) -> None:
         self.stream = stream
@@ -45,8 +47,13 @@ class Exchange(ABC):
             record.streaming = streaming
         stream.wants_all = not streaming
         self._has_started = False  # the status was sent
+        self._has_ended = False  # the last part was
         self._num_parts = 0  # begun to write
         self._num_writing = 0
+
+    def pulse(self) -> bytes:
+        """What a stream says each second while it has no event."""
+        return sse.COMMENT
 
     @abstractmethod
     def frames(self) -> AsyncIterator[bytes]:
@@ -69,8 +76,9 @@ class Exchange(ABC):
         status, reply, _ = self.error_reply(error)
         return sse.frame(self.shaped(status, reply))
 
-    async def __call__(self, _scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer, or stop as soon as the client has left."""
+        self._wire = scope.get(WIRE)
         answer = asyncio.ensure_future(self._answer(send))
         gone = asyncio.ensure_future(until_gone(receive))
         pulse = asyncio.ensure_future(self._keep_alive(send))
@@ -83,20 +91,29 @@ class Exchange(ABC):
                     task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await answer
+            self._wire = None
 
     async def _keep_alive(self, send: Any) -> None:
-        """Say so each second while there is no event. Whoever stops reading is let go below."""
+        """Say so each second while there is no event. Whoever stops reading is let go below.
+
+        Before a whole answer, which is JSON, there may be blanks.
+        """
         seen, pulse = 0, None
+        await asyncio.sleep(PULSE_S / 2 if self.streaming else WHOLE_S)  # the first within a second
         try:
             while True:
-                await asyncio.sleep(PULSE_S)
                 is_silent, seen = seen == self._num_parts, self._num_parts
-                if is_silent and not self._num_writing and self.streaming and self.pulse:
+                if is_silent and not self._num_writing:
                     # A task: to wait here for a reader that stopped would be to wait for ever.
-                    pulse = asyncio.ensure_future(self._send_event(send, self.pulse))
+                    pulse = asyncio.ensure_future(self._say_something(send))
+                await asyncio.sleep(PULSE_S)
         finally:
             if pulse is not None:
                 pulse.cancel()
+
+    async def _say_something(self, send: Any) -> None:
+        if not self._num_writing and not self._has_ended:
+            await self._send_event(send, self.pulse() if self.streaming else b" ")
 
     async def _answer(self, send: Any) -> None:
         try:
@@ -111,7 +128,7 @@ class Exchange(ABC):
             note(error)
             if status == 500:
                 log.get("service").exception("an answer failed", exc_info=error)
-            if self._has_started:
+            if self._has_started and self.streaming:
                 await self._send_event(send, self.failure(error) + self.closing, more=False)
             else:
                 body = msgspec.json.encode(self.shaped(status, reply))
@@ -121,19 +138,28 @@ class Exchange(ABC):
         # The status waits for the first event or pulse: errors before that keep theirs.
         if not self._has_started:
             self._has_started = True
-            await send(_start_of(self.content_type))
+            await send(_start_of(self.content_type if self.streaming else b"application/json"))
         await self._send_part(send, event, more=more)
 
     async def _send_part(self, send: Any, body: bytes, *, more: bool = True) -> None:
         # A timer for each part would cost as much as the part.
         self._num_parts += 1
         self._num_writing += 1
+        self._has_ended = not more
         await send({"type": "http.response.body", "body": body, "more_body": more})
         self._num_writing -= 1
 
     async def _send_json(
         self, send: Any, status: int, body: bytes, headers: dict[str, str]
     ) -> None:
+        if self._has_started:  # with 200
+            if status == 200 or self._wire is None:
+                await self._send_part(send, body, more=False)
+            else:
+                await self._send_part(send, body)
+                self._wire.cut()
+            return
+        self._has_started = True
         fields = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
@@ -149,8 +175,6 @@ class DeltaExchange(Exchange):
     Deltas in the midst of a stream are told as they come, past the task that answers: to wake it,
     and what wraps what it sends, takes 40 µs of the event loop's CPU time for each token.
     """
-
-    _wire: Wire | None = None
 
     @abstractmethod
     def told(self, delta: Delta) -> list[bytes]:
@@ -185,13 +209,12 @@ class DeltaExchange(Exchange):
             yield event
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        self._wire = scope.get(WIRE)
-        if self.streaming and self._wire is not None:
+        if self.streaming and WIRE in scope:
             self.stream.direct = self._tell_at_once
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self.stream.direct = self._wire = None
+            self.stream.direct = None
 
     def _tell_at_once(self, deltas: Sequence[Delta]) -> bool:
         """False where the status was not sent yet, or a slow reader is to be waited for."""

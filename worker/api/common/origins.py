@@ -1,50 +1,64 @@
-"""Who may ask for what ends something, where there is no key."""
+"""Who may ask for what, where there is no key: the rule of each route that changes something."""
 
 from __future__ import annotations
 
-import ipaddress
+from collections.abc import Awaitable, Callable, Mapping
+from enum import Enum
+from typing import Any
 from urllib.parse import urlsplit
 
-from worker.api.common.body import HttpRequest
 from worker.errors import ForbiddenError
-from worker.lifecycle.worker import Worker
+from worker.http.headers import Cors
+from worker.http.hosts import is_loopback
+from worker.settings import Settings
 
 # Characters of an origin: a name has 253 at most. Python keeps the last 128 that it split.
 _LONGEST = 300
+# Of Litestar's connection and handler.
+_Guard = Callable[[Any, Any], Awaitable[None]]
 
 
-def check_local(request: HttpRequest, worker: Worker) -> None:
-    """Raise ForbiddenError unless there is a key, or a program of this machine asks."""
-    if worker.settings.api_keys:
-        return
-    if request.client is None or not is_loopback(request.client.host):
-        raise ForbiddenError(
-            "Without an API key only this machine may ask for that.",
-            hint="Start the worker with --api-key and send the key.",
-        )
-    check_origin(request, worker)
-
-
-def check_origin(request: HttpRequest, worker: Worker) -> None:
-    """Raise ForbiddenError where there is no key, and a page asks that is not this machine's.
+class Asker(Enum):
+    """Who may ask without a key. A program sends no Origin and may always, but for the last.
 
     A page from elsewhere can make a browser here send a POST, but not without its Origin.
     """
-    origin = request.headers.get("origin")
-    if worker.settings.api_keys or origin is None:
-        return
-    if not is_loopback(_host_of(origin)):
-        raise ForbiddenError("Pages of other origins may not ask for that.")
+
+    NAMED = "pages of the worker, of this machine and of --cors"
+    OWN = "pages of the worker and of this machine"
+    LOCAL = "programs and pages of this machine"
 
 
-def is_loopback(host: str) -> bool:
-    """Whether an address, or the name localhost, is this machine's own."""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return host == "localhost"
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return (mapped or address).is_loopback
+def guard_of(askers: Mapping[Any, Asker], settings: Settings) -> _Guard:
+    """What raises ForbiddenError before a route is asked, unless there is a key.
+
+    askers: the function behind a route -> who may ask; others may be asked by everybody
+    """
+    cors = Cors(settings.cors)
+
+    async def guard(connection: Any, handler: Any) -> None:
+        asker = askers.get(handler.fn)
+        if settings.api_keys or asker is None:
+            return
+        client = connection.client
+        if asker is Asker.LOCAL and (client is None or not is_loopback(client.host)):
+            raise ForbiddenError(
+                "Without an API key only this machine may ask for that.",
+                hint="Start the worker with --api-key and send the key.",
+            )
+        headers = connection.headers
+        origin = headers.get("origin")
+        if origin is None or is_loopback(_host_of(origin)):
+            return
+        if asker is Asker.NAMED and cors.names(origin.encode("latin-1")):
+            return
+        # A proxy may write another Host; what browsers say of the site no page can.
+        is_own = origin.partition("://")[2] == headers.get("host")
+        if not (is_own or headers.get("sec-fetch-site") == "same-origin") or asker is Asker.LOCAL:
+            hint = "Name its origin by --cors." if asker is Asker.NAMED else None
+            raise ForbiddenError("Pages of other origins may not ask for that.", hint=hint)
+
+    return guard
 
 
 def _host_of(origin: str) -> str:

@@ -55,6 +55,14 @@ def check_hopeless(text: str, size: int, loaded: Loaded, param: str) -> None:
     raise ContextLengthError(count, backend.max_length, param=param)
 
 
+def without_bos(text: str, loaded: Loaded) -> str:
+    """The text without a BOS that it spells, if the tokenizer adds one: there is one then."""
+    vocab = loaded.backend.vocab
+    if vocab.adds_bos and vocab.bos is not None:
+        return text.removeprefix(vocab.name(vocab.bos))
+    return text
+
+
 def to_be_continued(
     text: str, loaded: Loaded, param: str, *, add_special: bool = True, must_fit: bool = True
 ) -> list[int]:
@@ -66,8 +74,8 @@ def to_be_continued(
     vocab = loaded.backend.vocab
     if must_fit:
         check_hopeless(text, len(text), loaded, param)
-    if add_special and vocab.adds_bos and vocab.bos is not None:
-        text = text.removeprefix(vocab.name(vocab.bos))
+    if add_special:
+        text = without_bos(text, loaded)
     tokens = vocab.tokenize(
         text, add_special=add_special, parse_special=True, param=param, bounded=True
     )

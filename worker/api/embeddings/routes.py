@@ -13,6 +13,7 @@ from litestar.types import ASGIApp
 
 from worker.api.common.body import HttpRequest
 from worker.api.common.described import JSON, NO_SCORES, NO_VECTORS, PROMPT, QUEUE, Api, Described
+from worker.api.common.origins import Asker
 from worker.api.common.preparing import Preparing
 from worker.api.common.vectors import (
     MOST_NORM,
@@ -168,6 +169,7 @@ API = Api(
     routes=(
         Described(
             handler=embeddings,
+            asker=Asker.NAMED,
             takes=EmbeddingsRequest,
             needs=("input",),
             gives={JSON: EmbeddingList},
@@ -179,6 +181,7 @@ API = Api(
         ),
         Described(
             handler=llama_embeddings,
+            asker=Asker.NAMED,
             takes=LlamaEmbeddingRequest,
             gives={JSON: list[LlamaEmbedding]},
             refuses=(*_COMPUTED, *NO_VECTORS),
@@ -190,6 +193,7 @@ API = Api(
         ),
         Described(
             handler=token_vectors,
+            asker=Asker.NAMED,
             takes=EmbeddingsRequest,
             needs=("input",),
             gives={JSON: PooledList},
@@ -199,6 +203,7 @@ API = Api(
         ),
         Described(
             handler=rerank,
+            asker=Asker.NAMED,
             takes=RerankRequest,
             needs=("query",),
             gives={JSON: RerankReply | list[InferenceRank]},
@@ -211,6 +216,7 @@ API = Api(
         ),
         Described(
             handler=score,
+            asker=Asker.NAMED,
             takes=ScoreRequest,
             gives={JSON: ScoreList},
             refuses=(*_COMPUTED, *NO_SCORES),
@@ -219,6 +225,7 @@ API = Api(
         ),
         Described(
             handler=cohere_embed,
+            asker=Asker.NAMED,
             takes=CohereEmbedRequest,
             gives={JSON: CohereEmbedReply},
             refuses=(*_COMPUTED, *NO_VECTORS),
@@ -230,6 +237,7 @@ API = Api(
         ),
         Described(
             handler=tei_embed,
+            asker=Asker.NAMED,
             takes=EmbedRequest,
             needs=("inputs",),
             gives={JSON: list[list[float]]},
@@ -239,6 +247,7 @@ API = Api(
         ),
         Described(
             handler=tei_embed_all,
+            asker=Asker.NAMED,
             takes=EmbedRequest,
             needs=("inputs",),
             gives={JSON: list[list[list[float]]]},
@@ -248,6 +257,7 @@ API = Api(
         ),
         Described(
             handler=tei_similarity,
+            asker=Asker.NAMED,
             takes=SimilarityRequest,
             gives={JSON: list[float]},
             refuses=(*_COMPUTED, *NO_SCORES),
@@ -258,6 +268,7 @@ API = Api(
         ),
         Described(
             handler=tei_predict,
+            asker=Asker.NAMED,
             takes=PredictRequest,
             needs=("inputs",),
             gives={JSON: list[Prediction | list[Prediction]]},

@@ -82,6 +82,8 @@ class Info(WorkerInfo, frozen=True, kw_only=True):
 
     model_ref     what the manager calls the model; null: it did not say
     memory_bytes  host and GPU memory that is held now, measured; vram_bytes of it on GPUs
+    context_length, n_ctx_train
+                  tokens of a request now, and those that the model was trained on
     slots         sequences that run at once
     threads       compute threads of a step of one row; threads_batch of several
     attention     where each sequence has cells of its own: fused or plain
@@ -95,6 +97,7 @@ class Info(WorkerInfo, frozen=True, kw_only=True):
     backend: str
     quant_kind: str
     context_length: int
+    n_ctx_train: int
     vocab_size: int
     slots: int
     threads: int
@@ -138,6 +141,7 @@ def info_of(worker: Worker, loaded: Loaded, port: int) -> Info:
         backend=loaded.devices.backend,
         quant_kind=loaded.config.quant,
         context_length=loaded.backend.max_length,
+        n_ctx_train=loaded.config.trained_context,
         vocab_size=loaded.backend.vocab_size,
         slots=engine.max_running,
         threads=loaded.backend.context.threads,

@@ -3,14 +3,10 @@ SIGTERM."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
-from litestar import Request, Response, get, post
+from litestar import Response, get, post
 
-from worker.api.common.body import HttpRequest
 from worker.api.common.errors import json_response
-from worker.api.common.origins import check_local
 from worker.errors import RequestError, UnavailableError
 from worker.http import paths
 from worker.lifecycle.sleeper import Sleeper
@@ -23,8 +19,7 @@ class Sleeping(msgspec.Struct):
     is_sleeping: bool
 
 
-def _sleeper(request: Request[Any, Any, Any], worker: Worker) -> Sleeper:
-    check_local(request, worker)
+def _sleeper(worker: Worker) -> Sleeper:
     if worker.sleeper is None:
         raise UnavailableError("Loading model", code="loading")
     return worker.sleeper
@@ -32,20 +27,18 @@ def _sleeper(request: Request[Any, Any, Any], worker: Worker) -> Sleeper:
 
 # Levels 1 and 2 of vLLM's differ in where it keeps weights; here they are in their file.
 @post(paths.SLEEP, status_code=200, summary="Give the model's memory back")
-async def sleep(
-    request: Request[Any, Any, Any], worker: Worker, mode: str = "wait"
-) -> Response[bytes]:
+async def sleep(worker: Worker, mode: str = "wait") -> Response[bytes]:
     """Once what runs has ended. With the key; without one, from this machine only."""
     if mode != "wait":
         raise RequestError("mode must be wait: what runs ends first.", param="mode")
-    await _sleeper(request, worker).sleep()
+    await _sleeper(worker).sleep()
     return json_response(Sleeping(True))
 
 
 @post(paths.WAKE_UP, status_code=200, summary="Load the model again")
-async def wake_up(request: Request[Any, Any, Any], worker: Worker) -> Response[bytes]:
+async def wake_up(worker: Worker) -> Response[bytes]:
     """As the next request would."""
-    await _sleeper(request, worker).wake()
+    await _sleeper(worker).wake()
     return json_response(Sleeping(False))
 
 
@@ -63,8 +56,7 @@ class ShutdownReply(msgspec.Struct):
 
 
 @post(paths.SHUTDOWN, status_code=202, summary="Drain and leave")
-async def shutdown(request: HttpRequest, worker: Worker) -> Response[bytes]:
+async def shutdown(worker: Worker) -> Response[bytes]:
     """With the key; without one, from this machine only."""
-    check_local(request, worker)
     worker.request_stop("request")
     return json_response(ShutdownReply("stopping", worker.settings.drain_timeout), 202)

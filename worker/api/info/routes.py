@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from worker.api.common.adapters import MODEL_ID, NO_MODEL, AdapterScale
 from worker.api.common.described import EVENTS, JSON, TEXT, Api, Described
+from worker.api.common.origins import Asker
 from worker.api.info.about import (
     Health,
     Info,
@@ -31,7 +32,6 @@ from worker.api.info.props import Props, SlotInfo, props, slots
 from worker.errors import ForbiddenError, NotFoundError, RequestError, UnavailableError
 from worker.http import paths
 
-_NOT_LOCAL = ForbiddenError("Without a key only programs of this machine may ask.")
 _NO_FILE = NotFoundError("There is no such file in the folders of --lora-dir.")
 _NO_ADAPTER = NotFoundError("There is no adapter of this name.")
 
@@ -54,19 +54,20 @@ API = Api(
         ),
         Described(
             handler=shutdown,
+            asker=Asker.LOCAL,
             gives={JSON: ShutdownReply},
-            refuses=(_NOT_LOCAL,),
         ),
         Described(handler=info, gives={JSON: Info}),
         Described(handler=version, gives={JSON: Version}),
         Described(
             handler=sleep,
+            asker=Asker.LOCAL,
             gives={JSON: Sleeping},
             queries={"mode": "wait: what runs ends first."},
-            refuses=(RequestError("mode must be wait."), _NOT_LOCAL),
+            refuses=(RequestError("mode must be wait."),),
             notes="What comes meanwhile waits, and wakes it again.",
         ),
-        Described(handler=wake_up, gives={JSON: Sleeping}, refuses=(_NOT_LOCAL,)),
+        Described(handler=wake_up, asker=Asker.LOCAL, gives={JSON: Sleeping}),
         Described(handler=is_sleeping, gives={JSON: Sleeping}),
         Described(
             handler=model_ready,
@@ -79,6 +80,7 @@ API = Api(
         Described(handler=lora_adapters, gives={JSON: list[AdapterEntry]}),
         Described(
             handler=scale_adapters,
+            asker=Asker.OWN,
             takes=list[AdapterScale],
             gives={JSON: Success},
             examples={"none": []},
@@ -86,6 +88,7 @@ API = Api(
         ),
         Described(
             handler=load_adapter_file,
+            asker=Asker.OWN,
             takes=NewAdapter,
             gives={TEXT: str},
             refuses=(_NO_FILE,),
@@ -95,6 +98,7 @@ API = Api(
         ),
         Described(
             handler=unload_adapter,
+            asker=Asker.OWN,
             takes=OldAdapter,
             gives={TEXT: str},
             refuses=(_NO_ADAPTER,),

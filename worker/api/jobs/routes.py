@@ -12,6 +12,7 @@ from worker.api.common.bounds import tokens_of
 from worker.api.common.described import ENGINE, EVENTS, FORMED, JSON, PROMPT, QUEUE, Api, Described
 from worker.api.common.errors import json_response
 from worker.api.common.generation import Generation
+from worker.api.common.origins import Asker
 from worker.api.common.preparing import Preparing
 from worker.api.common.prompts import text_prompt
 from worker.api.common.sampling import sampling_of
@@ -182,6 +183,7 @@ API = Api(
     routes=(
         Described(
             handler=execute,
+            asker=Asker.NAMED,
             takes=JobRequest,
             needs=("prompt",),
             gives={EVENTS: _EVENTS},
@@ -192,6 +194,7 @@ API = Api(
         ),
         Described(
             handler=infer,
+            asker=Asker.NAMED,
             takes=JobRequest,
             needs=("prompt",),
             gives={JSON: InferReply, EVENTS: (InferToken, ErrorReply)},
@@ -205,6 +208,7 @@ API = Api(
         ),
         Described(
             handler=create,
+            asker=Asker.NAMED,
             takes=JobRequest,
             needs=("prompt",),
             gives={JSON: JobReply},
@@ -227,6 +231,7 @@ API = Api(
         ),
         Described(
             handler=cancel,
+            asker=Asker.NAMED,
             takes=CancelRequest,
             needs=("job_id",),
             gives={JSON: CancelReply},

@@ -11,6 +11,7 @@ from worker.api.common.body import HttpRequest
 from worker.api.common.bounds import check_alternatives, stops_of, tokens_of
 from worker.api.common.described import EVENTS, GENERATION, JSON, PROMPT, Api, Described
 from worker.api.common.generation import Generation, run
+from worker.api.common.origins import Asker
 from worker.api.common.preparing import Preparing
 from worker.api.common.sampling import sampling_of
 from worker.api.llama_server.exchange import WritingExchange
@@ -24,7 +25,7 @@ from worker.api.llama_server.schemas import (
 )
 from worker.api.llama_server.slots import ACTIONS, SlotReply, slot_action
 from worker.engine.request import GenerationParams
-from worker.errors import ForbiddenError, NotSupportedError, RequestError
+from worker.errors import NotSupportedError, RequestError
 from worker.http.replies import ErrorReply
 from worker.lifecycle.loaded import Loaded
 from worker.limits import SEQUENCES
@@ -99,6 +100,7 @@ API = Api(
     routes=(
         Described(
             handler=completion,
+            asker=Asker.NAMED,
             takes=WritingRequest,
             needs=("prompt",),
             gives={JSON: (Written, list, dict), EVENTS: (WrittenPart, Written, ErrorReply)},
@@ -114,6 +116,7 @@ API = Api(
         ),
         Described(
             handler=infill,
+            asker=Asker.NAMED,
             takes=InfillRequest,
             needs=("input_prefix", "input_suffix"),
             gives={JSON: (Written, dict), EVENTS: (WrittenPart, Written, ErrorReply)},
@@ -136,12 +139,12 @@ API = Api(
         ),
         Described(
             handler=slot_action,
+            asker=Asker.OWN,
             gives={JSON: SlotReply},
             params={"slot_id": "A number from 0."},
             queries={"action": ", ".join(ACTIONS)},
             refuses=(
                 RequestError("There is no such slot, action or file."),
-                ForbiddenError("Without a key only pages of this machine may ask."),
                 NotSupportedError("--slot-save-path names no folder."),
             ),
             notes="All but `erase` read a body: `filename`, a name below --slot-save-path.",

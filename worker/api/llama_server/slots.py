@@ -9,10 +9,8 @@ from litestar import Response, post
 
 from worker.api.common.body import HttpRequest, read_json
 from worker.api.common.errors import json_response
-from worker.api.common.origins import check_origin
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
-from worker.lifecycle.worker import Worker
 
 _DIGITS = 9
 ACTIONS = ("save", "restore", "erase")
@@ -42,10 +40,9 @@ class SlotReply(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 @post("/slots/{slot_id:str}", status_code=200, summary="Save, restore or erase (llama-server)")
 async def slot_action(
-    request: HttpRequest, slot_id: str, worker: Worker, loaded: Loaded, action: str = ""
+    request: HttpRequest, slot_id: str, loaded: Loaded, action: str = ""
 ) -> Response[bytes]:
     """A file holds one sequence, and is restored by workers with the same model and settings."""
-    check_origin(request, worker)
     number = int(slot_id) if slot_id.isdecimal() and len(slot_id) < _DIGITS else -1
     loaded.slots.check(number, "id")
     if action not in ACTIONS:

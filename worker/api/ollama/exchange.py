@@ -51,7 +51,6 @@ class OllamaExchange(DeltaExchange):
 
     content_type: ClassVar[bytes] = b"application/x-ndjson"
     closing: ClassVar[bytes] = b""
-    pulse: ClassVar[bytes] = b""  # there are no comments between lines of JSON
 
     def __init__(
         self, generation: Generation, stream: Stream, loaded: Loaded, *, streaming: bool
@@ -64,6 +63,11 @@ class OllamaExchange(DeltaExchange):
         self._wants_scores = generation.params.logprobs is not None
         self._scores: list[TokenScore] = []  # of a whole answer
         self._tally = Tally(generation.num_prompt_tokens, stream.ids)
+
+    def pulse(self) -> bytes:
+        """A line that adds nothing: clients read each as JSON, so a comment or a blank one ends
+        their reading."""
+        return self._frame(LinePiece(), done=False)
 
     @abstractmethod
     def line(self, piece: LinePiece, **fields: Any) -> AnswerLine:

@@ -57,7 +57,8 @@ class ShownModel(msgspec.Struct):
     """POST /api/show.
 
     parameters    what counts where a request says nothing, a line each
-    model_info    metadata under the file's own keys
+    model_info    metadata under the file's own keys; the context length is that of a request now,
+                  and `n_ctx_train` the file's
     capabilities  completion, embedding, vision, audio, tools, thinking, insert
     """
 
@@ -125,7 +126,8 @@ def _metadata(loaded: Loaded) -> dict[str, Any]:
     return {
         "general.architecture": name,
         "general.parameter_count": config.n_params,
-        f"{name}.context_length": config.context,
+        f"{name}.context_length": loaded.backend.max_length,
+        f"{name}.n_ctx_train": config.trained_context,
         f"{name}.embedding_length": config.embedding,
         f"{name}.block_count": config.layers,
         f"{name}.attention.head_count": config.max_heads,

@@ -23,6 +23,7 @@ from worker.api.common.described import (
 )
 from worker.api.common.errors import json_response
 from worker.api.common.generation import Generation, run
+from worker.api.common.origins import Asker
 from worker.api.common.preparing import Preparing
 from worker.api.common.shapes import OllamaErrorReply
 from worker.api.ollama.chat_input import (
@@ -133,6 +134,7 @@ API = Api(
     routes=(
         Described(
             handler=ollama_chat,
+            asker=Asker.NAMED,
             takes=OllamaChatRequest,
             gives={JSON: ChatLine, LINES: (ChatLine, OllamaErrorReply)},
             refuses=(*PROMPT, *CHAT, *GENERATION),
@@ -145,6 +147,7 @@ API = Api(
         ),
         Described(
             handler=generate,
+            asker=Asker.NAMED,
             takes=GenerateRequest,
             gives={JSON: GenerateLine, LINES: (GenerateLine, OllamaErrorReply)},
             refuses=(*PROMPT, *GENERATION),
@@ -157,12 +160,18 @@ API = Api(
         ),
         Described(handler=tags, gives={JSON: TaggedModels}),
         Described(handler=ps, gives={JSON: TaggedModels}),
-        Described(handler=show, gives={JSON: ShownModel}, notes="The body is not looked at."),
+        Described(
+            handler=show,
+            asker=Asker.NAMED,
+            gives={JSON: ShownModel},
+            notes="The body is not looked at.",
+        ),
         Described(handler=ollama_version, gives={JSON: OllamaVersion}),
-        Described(handler=store_models, gives={}, refuses=(_NO_STORE,)),
-        Described(handler=delete_model, gives={}, refuses=(_NO_STORE,)),
+        Described(handler=store_models, asker=Asker.NAMED, gives={}, refuses=(_NO_STORE,)),
+        Described(handler=delete_model, asker=Asker.NAMED, gives={}, refuses=(_NO_STORE,)),
         Described(
             handler=ollama_embed,
+            asker=Asker.NAMED,
             takes=OllamaEmbedRequest,
             gives={JSON: OllamaEmbedReply},
             refuses=(*PROMPT, *QUEUE, *NO_VECTORS),
@@ -173,6 +182,7 @@ API = Api(
         ),
         Described(
             handler=ollama_embeddings,
+            asker=Asker.NAMED,
             takes=OllamaEmbeddingsRequest,
             gives={JSON: OllamaEmbeddingsReply},
             refuses=(*TOKENIZED, *QUEUE, *NO_VECTORS),

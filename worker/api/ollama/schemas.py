@@ -43,12 +43,15 @@ class OllamaRequest(ChatFields, kw_only=True):
     options       sampling, and how long the answer may be
     logprobs      true: the logprob of each token
     top_logprobs  likeliest alternatives to report for each token
+    truncate, shift  change nothing: a prompt that does not fit is refused
     """
 
     stream: bool | None = None
     options: OllamaOptions | None = None
     logprobs: bool | int | None = None
     top_logprobs: Annotated[int | None, between(0, LOGPROBS.most)] = None
+    truncate: Any = None
+    shift: Any = None
 
 
 class OllamaChatRequest(OllamaRequest, kw_only=True):

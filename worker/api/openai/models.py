@@ -37,6 +37,7 @@ class ModelEntry(msgspec.Struct, kw_only=True):
 
     aliases, tags  its other names, and words about it, as the command line has them
     max_model_len  the longest sequence that this worker holds
+    max_embedding_len  the longest text that it makes a vector of
     parent         of an adapter: the model's id
     type, display_name, created_at, lifecycle
                    what Anthropic's clients read
@@ -49,6 +50,7 @@ class ModelEntry(msgspec.Struct, kw_only=True):
     created: int
     owned_by: str = "gguf-worker"
     max_model_len: int
+    max_embedding_len: int | msgspec.UnsetType = msgspec.UNSET
     meta: Meta
     parent: str | None = None
     type: str = "model"
@@ -97,11 +99,12 @@ def model_entry(loaded: Loaded, adapter: Adapter | None = None) -> ModelEntry:
         tags=loaded.settings.tags if adapter is None else (),
         created=_CREATED,
         max_model_len=backend.max_length,
+        max_embedding_len=backend.embedder.max_length if backend.embedder else msgspec.UNSET,
         meta=Meta(
             n_params=config.n_params,
             size=config.size_bytes,
             n_ctx=backend.max_length,
-            n_ctx_train=config.context,
+            n_ctx_train=config.trained_context,
             n_vocab=backend.vocab_size,
             n_embd=config.embedding,
             quant=config.quant,

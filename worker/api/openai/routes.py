@@ -16,6 +16,7 @@ from worker.api.common.described import (
     Api,
     Described,
 )
+from worker.api.common.origins import Asker
 from worker.api.common.usage import InputTokens
 from worker.api.openai.chat import apply_template, chat_completions, chat_input_tokens
 from worker.api.openai.completions import completions
@@ -51,6 +52,7 @@ API = Api(
     routes=(
         Described(
             handler=completions,
+            asker=Asker.NAMED,
             takes=CompletionRequest,
             needs=("prompt",),
             gives={JSON: Completion, EVENTS: (Completion, ErrorReply)},
@@ -70,6 +72,7 @@ API = Api(
         ),
         Described(
             handler=chat_completions,
+            asker=Asker.NAMED,
             takes=ChatRequest,
             needs=("messages",),
             gives={JSON: ChatCompletion, EVENTS: (ChatCompletion, ErrorReply)},
@@ -84,6 +87,7 @@ API = Api(
         ),
         Described(
             handler=apply_template,
+            asker=Asker.NAMED,
             takes=ChatRequest,
             needs=("messages",),
             gives={JSON: TemplateReply},
@@ -92,6 +96,7 @@ API = Api(
         ),
         Described(
             handler=chat_input_tokens,
+            asker=Asker.NAMED,
             takes=ChatRequest,
             needs=("messages",),
             gives={JSON: InputTokens},

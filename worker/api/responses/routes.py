@@ -24,6 +24,7 @@ from worker.api.common.described import (
 )
 from worker.api.common.errors import json_response
 from worker.api.common.generation import run
+from worker.api.common.origins import Asker
 from worker.api.common.preparing import Preparing
 from worker.api.common.usage import InputTokens
 from worker.api.responses.chat_input import InputItem, chat_input_of
@@ -148,6 +149,7 @@ API = Api(
     routes=(
         Described(
             handler=responses,
+            asker=Asker.NAMED,
             takes=ResponseRequest,
             needs=("input",),
             gives={JSON: ResponseReply, EVENTS: RESPONSE_EVENTS},
@@ -169,6 +171,7 @@ API = Api(
         ),
         Described(
             handler=input_tokens,
+            asker=Asker.NAMED,
             takes=ResponseRequest,
             needs=("input",),
             gives={JSON: InputTokens},
@@ -195,15 +198,21 @@ API = Api(
         ),
         Described(
             handler=delete_response,
+            asker=Asker.NAMED,
             gives={JSON: ResponseDeleted},
             params=_ID,
             refuses=(_NOT_STORED,),
         ),
         Described(
-            handler=cancel_response, gives={JSON: ResponseReply}, params=_ID, refuses=(_NOT_STORED,)
+            handler=cancel_response,
+            asker=Asker.NAMED,
+            gives={JSON: ResponseReply},
+            params=_ID,
+            refuses=(_NOT_STORED,),
         ),
         Described(
             handler=conversations,
+            asker=Asker.NAMED,
             gives={},
             refuses=(NotSupportedError("Conversations are not stored."),),
         ),

@@ -117,7 +117,7 @@ def summarise(windows: list[WindowScores], width: int) -> Divergence:
         ln_ppl_ratio_error=ratio_error,
         kld_mean=kld_mean,
         kld_mean_error=kld_error,
-        kld_mean_error_windows=mean_and_error(np.array(window_kld))[1],
+        kld_mean_error_windows=_error(np.array(window_kld)),
         kld_sampling_error=math.sqrt(float((sampling**2).sum())) / len(kld),
         **{f"kld_{name}": percentile(kld, share) for name, share in _PERCENTILES.items()},
         kld_max=float(kld.max()),
@@ -130,6 +130,11 @@ def summarise(windows: list[WindowScores], width: int) -> Divergence:
         window_kld=window_kld,
         window_nll=tuple(float(window.nll.mean()) for window in windows),
     )
+
+
+def _error(values: Floats) -> float | None:
+    """The standard error of a mean; None: one value says nothing of it."""
+    return mean_and_error(values)[1] if len(values) > 1 else None
 
 
 def score(

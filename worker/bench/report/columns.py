@@ -233,7 +233,7 @@ def _quality() -> list[Column]:
            lambda q: plus_minus(q.ln_ppl_ratio, q.ln_ppl_ratio_error, 5)),
         of("KLD", "mean KL divergence from the reference, nats; its error by windows",
            "kld_mean kld_mean_error kld_mean_error_windows kld_sampling_error",
-           lambda q: divergence(q.kld_mean, q.kld_mean_error_windows if q.windows > 1 else None),
+           lambda q: divergence(q.kld_mean, q.kld_mean_error_windows),
            "kld"),
         of("50, 90, 95 %", "so many of the tokens diverge by less", "kld_median kld_p90 kld_p95",
            lambda q: f"{abs(q.kld_median):.5f} {q.kld_p90:.5f} {q.kld_p95:.5f}"),

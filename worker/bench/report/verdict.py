@@ -259,7 +259,7 @@ def _kld_margin(level: LevelReport) -> float:
     """Half of the 95 % interval, with windows as the unit or tokens, whichever is wider."""
     quality = level.quality
     assert quality is not None
-    if quality.windows < 2:
+    if quality.kld_mean_error_windows is None:
         return math.inf
     windows = t95(quality.windows - 1) * quality.kld_mean_error_windows
     tokens = 1.96 * math.hypot(quality.kld_mean_error, quality.kld_sampling_error)

@@ -47,7 +47,8 @@ _NICE = 5  # of two processes that want a CPU, the streams' gets three quarters
 # Exit codes: the projector cannot be used, and there is no use in trying again; nobody needs it for
 # now, and it is loaded again for the next medium. Dying native code has those of our errors.
 _FAILED, _RESTS = 100, 101
-_LOADED, _BUSY = 0, 1  # flags that the keeper sees
+# Flags that the keeper sees: the projector was loaded once, the process has it, and reads a medium.
+_LOADED, _THERE, _BUSY = 0, 1, 2
 _ERROR_LEVEL = 4
 _SHORTEST = 10  # a second divided by it
 _TEXT, _IMAGE = 0, 1  # enum mtmd_input_chunk_type
@@ -225,11 +226,14 @@ def work(setup: EncoderSetup, flags: mmap.mmap) -> Never:
     try:
         projector = Projector(setup)
     except _RefusedError as error:
-        say(1, EncoderRefused(str(error)))
+        if flags[_LOADED]:
+            turn_away(str(error))
+        else:
+            say(1, EncoderRefused(str(error)))
         os._exit(_FAILED)
     if not flags[_LOADED]:
         say(1, projector.ready)
-    flags[_LOADED] = 1
+    flags[_LOADED] = flags[_THERE] = 1
     _bound_memory(setup.megabytes << 20)
     while (data := read_frame(0)) is not None:
         if not data:
@@ -249,11 +253,30 @@ def work(setup: EncoderSetup, flags: mmap.mmap) -> Never:
     os._exit(0)
 
 
+def turn_away(why: str) -> None:
+    """Answer the medium that waits for a projector which does not come back, if there is one."""
+    if _is_asked(seconds=0) and read_frame(0):
+        say(1, EncoderRefused(why, is_away=True))
+
+
+def _is_asked(seconds: float | None = None) -> bool:
+    """Wait until a frame or the end is there, or time is over: whether it is a frame."""
+    waiting = select.poll()
+    waiting.register(0, select.POLLIN)
+    found = waiting.poll(None if seconds is None else 1000 * seconds)
+    return bool(found and found[0][1] & select.POLLIN)
+
+
 def _bound_memory(more: int) -> None:
     if sys.platform == "linux":
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         most = pages * resource.getpagesize() + more
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def _name(code: int) -> str:
+    """How a process ended."""
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
 def main() -> None:
@@ -263,29 +286,30 @@ def main() -> None:
         return
     setup = msgspec.json.decode(told, type=EncoderSetup)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    flags = mmap.mmap(-1, 2)
+    flags = mmap.mmap(-1, 3)
     while True:
-        flags[_BUSY] = 0
+        flags[_THERE] = flags[_BUSY] = 0
         pid = os.fork()
         if not pid:
             work(setup, flags)
         status = os.waitpid(pid, 0)[1]
         code = os.waitstatus_to_exitcode(status)
-        if code in (0, _FAILED):
+        if code == 0 or (code == _FAILED and not flags[_LOADED]):
             sys.exit(code)
-        if code == _RESTS:
-            waiting = select.poll()
-            waiting.register(0, select.POLLIN)
-            if waiting.poll()[0][1] & select.POLLIN:
+        if code in (_RESTS, _FAILED):
+            if _is_asked():
                 continue
             return  # the end
         if code == -signal.SIGALRM:
             why = f"it took more than {setup.seconds} seconds"
         else:
-            name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-            why = f"the process that read it died ({name})"
+            why = f"the process that read it died ({_name(code)})"
         if flags[_BUSY] or not flags[_LOADED]:
             say(1, EncoderRefused(why, died=True))
+        elif not flags[_THERE]:
+            turn_away(f"the process that loads it died ({_name(code)})")
+            if not _is_asked():
+                return
         if not flags[_LOADED]:
             sys.exit(_FAILED)
 

@@ -12,7 +12,7 @@ import threading
 import msgspec
 
 from worker import log
-from worker.errors import ModelLoadError, RequestError, UnavailableError
+from worker.errors import ModelLoadError, RequestError, UnavailableError, WakeError
 from worker.llama.media.frames import (
     EncodedMedium,
     EncoderFrame,
@@ -100,6 +100,10 @@ class MediaEncoder:
         if isinstance(frame, EncodedMedium | MediumSize):
             return frame
         if isinstance(frame, EncoderRefused):
+            if frame.is_away:
+                raise WakeError(
+                    f"What reads pictures and sounds could not be loaded again: {frame.why}."
+                )
             if frame.died:
                 _log.warning("the process that reads media was started again", why=frame.why)
             raise RequestError(f"It cannot be read: {frame.why}.", code="bad_medium")

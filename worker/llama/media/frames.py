@@ -98,11 +98,13 @@ class MediumSize(msgspec.Struct, frozen=True, tag=True):
 class EncoderRefused(msgspec.Struct, frozen=True, tag=True):
     """Why nothing came of it: a sentence without a full stop.
 
-    died  the process ended, and there is another one
+    died     the process ended, and there is another one
+    is_away  the projector could not be loaded again; the next medium tries again
     """
 
     why: str
     died: bool = False
+    is_away: bool = False
 
 
 EncoderFrame = EncoderReady | EncodedMedium | MediumSize | EncoderRefused

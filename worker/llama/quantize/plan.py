@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from worker.errors import BackendError, UsageError
+from worker.errors import BackendError, UsageError, did_you_mean
 from worker.gguf.header import Header
 from worker.gguf.imatrix import Importance, read_imatrix
 from worker.gguf.quant import ENCODINGS, FILE_TYPES, Share, bits_per_weight, mix_of
@@ -69,7 +69,8 @@ def type_named(name: str) -> str:
     label = ALIASES.get(name.upper(), name.upper())
     if label not in TYPES:
         raise UsageError(
-            f"There is no quantisation type {name!r}.", hint=f"Take one of {', '.join(TYPES)}."
+            f"There is no quant level {name!r}.",
+            hint=f"{did_you_mean(label, TYPES)}The levels are {', '.join(TYPES)}.",
         )
     return label
 
