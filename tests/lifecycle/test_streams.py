@@ -128,7 +128,7 @@ def test_progress_on_a_terminal(tiny: Path) -> None:
     os.close(terminal)
     try:
         seen = b""
-        while b"planned_mb" not in seen:  # on the line that says that it is ready
+        while b"Ready after" not in seen:  # on the line that says that it is ready
             assert select.select([screen], [], [], PATIENCE_S)[0], seen
             seen += os.read(screen, 4096)
         assert b"loading tiny.gguf" in seen
