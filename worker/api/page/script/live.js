@@ -24,6 +24,7 @@ async function follow() {
         continue;
       }
       if (error.status === 503 && error.code === 503) await followLoad().catch(showGone);
+      else if (error.code === "draining") setState("draining", "shutting down");
       else if (error instanceof Refusal) setState("failed", error.message);
       else showGone(error);
     }
@@ -83,7 +84,8 @@ async function followLoad() {
 
 function showLive(seen) {
   const { worker } = seen;
-  setState(worker.state, worker.state === "ready" ? "live" : worker.state);
+  const state = worker.state === "ready" && worker.is_sleeping ? "asleep" : worker.state;
+  setState(state, { ready: "live", draining: "shutting down" }[state] ?? state);
   say($("name"), worker.model);
   const waiting = worker.waiting ? `, ${count(worker.waiting)} waiting` : "";
   const busy = `${count(worker.running)} of ${plural(worker.slots, "slot")} busy${waiting}`;

@@ -32,21 +32,20 @@ def test_pictures(tmp_path: Path, page: Page) -> None:
     with serving("--model", model, "-c", "2048", "-t", "1") as server:
         visit(page, server)
         bodies = sent_by(page, "/v1/chat/completions")
-        page.click("#tab-chat")
-        expect(page.locator("#pictures-hint")).to_be_visible()
+        expect(page.locator("#media-hint")).to_be_visible()
         page.evaluate("document.getElementById('max_tokens').value = 3")
         for kind in ("paste", "drop"):
             page.evaluate(BRINGS, [kind, picture])
-        expect(page.locator("#pictures img")).to_have_count(2)
+        expect(page.locator("#media img")).to_have_count(2)
         check(page)
-        page.click("#pictures button >> nth=0")
-        expect(page.locator("#pictures img")).to_have_count(1)
+        page.click("#media button >> nth=0")
+        expect(page.locator("#media img")).to_have_count(1)
         for text in ("What is it?", "And now?"):
             page.fill("#message", text)
             page.keyboard.press("Enter")
             expect(page.locator("#chat-status")).to_contain_text("ended by")
         expect(page.locator("#messages img")).to_have_count(1)
-        expect(page.locator("#pictures img")).to_have_count(0)
+        expect(page.locator("#media img")).to_have_count(0)
     content = [
         {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{picture}"}},
         {"type": "text", "text": "What is it?"},
