@@ -17,7 +17,8 @@ async function follow() {
     try {
       await watch(() => (pause = FIRST_PAUSE_MS));
       if (document.hidden) continue;
-      showGone();
+      // A worker that drains ends the stream, and answers until it exits.
+      if (document.body.dataset.state !== "draining") showGone();
     } catch (error) {
       if (error.status === 401) {
         await next(unlocked, "key");
