@@ -280,7 +280,7 @@ async def rerank(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> 
     """The best first."""
     path = request.url.path
     body = await preparing.body(request, RerankRequest, loaded)
-    match = await preparing.make(request, body, loaded, _rerank, body, path, loaded)
+    match = await preparing.texts(request, body, loaded, _rerank, body, path, loaded)
     texts, shows = _documents(body), bool(body.return_documents or body.return_text)
 
     def reply(made: Sequence[np.ndarray]) -> object:
@@ -337,7 +337,7 @@ def _score(body: ScoreRequest, loaded: Loaded) -> Scoring:
 async def score(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
     """A score for each pair."""
     body = await preparing.body(request, ScoreRequest, loaded)
-    match = await preparing.make(request, body, loaded, _score, body, loaded)
+    match = await preparing.texts(request, body, loaded, _score, body, loaded)
 
     def reply(made: Sequence[np.ndarray]) -> ScoreList:
         return ScoreList(
