@@ -69,6 +69,7 @@ def test_the_button(speaker: Server, page: Page) -> None:
     expect(page.locator("#attach")).to_be_hidden()
     page.route(props, hears)
     page.reload()
+    expect(page.locator("#attach")).to_be_visible()
     expect(page.locator("#attach")).to_have_text("Add images or audio")
     page.route("**/v1/chat/completions", lambda route: route.abort())
     bodies = sent_by(page, "/v1/chat/completions")
