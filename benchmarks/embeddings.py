@@ -1,23 +1,27 @@
 """Vectors beside llama-server: `python -m benchmarks.embeddings MODEL LLAMA_SERVER`.
 
-Each server starts once, with the same model and threads, and the samples of a round are seconds
-apart. A row is texts a second of a client that asks for so many inputs of so many tokens at once,
-or of eight such clients, and the quotient: the median of the rounds'. `--mixed MODEL` measures one
+Each server starts once for each number of threads, with the same model, and the samples of a round
+are seconds apart, in an order that changes. A row is what a case took of both: milliseconds of the
+clock and of CPU time for each text, medians of the rounds, and the quotients llama-server / worker
+with their spread, where more than 1 means that the worker needs less. CPU time is that of the
+server's process; on a busy machine it tells more than the clock. `--mixed MODEL` measures one
 worker instead: what streams of a model that writes keep beside eight clients that want vectors.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 
@@ -25,39 +29,92 @@ from benchmarks.adapters import wait
 from benchmarks.peers.endpoints import HOST
 from benchmarks.peers.processes import free_port, started
 
-CASES = [(inputs, length) for length in (16, 128, 500) for inputs in (1, 64)]
-TOKENS_A_SAMPLE = 6_000
 STREAMS, WRITTEN = 8, 200
+SETTLED_S = 3.0  # after which a worker moves nothing to large pages any more
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class TextCase(NamedTuple):
+    """Clients, each of which asks for so many texts of so many tokens, one request after another.
+
+    requests  of each client in a sample
+    """
+
+    clients: int
+    inputs: int
+    length: int
+    requests: int
+
+    def __str__(self) -> str:
+        return f"{self.clients} x {self.inputs:3} x {self.length:3} tokens"
+
+
+CASES = (
+    TextCase(1, 1, 16, 60), TextCase(1, 1, 30, 60), TextCase(1, 1, 56, 40), TextCase(1, 1, 128, 30),
+    TextCase(1, 1, 500, 10), TextCase(8, 1, 30, 20), TextCase(8, 1, 128, 6), TextCase(1, 64, 16, 3),
+    TextCase(1, 256, 30, 1), TextCase(1, 64, 128, 1),
+)  # fmt: skip
+
+
+class VectorServer(NamedTuple):
+    """One that is measured, and its process."""
+
+    url: str
+    pid: int
+
+
+class TextSample(NamedTuple):
+    """Milliseconds for each text: of the clock, and of the server's CPU time."""
+
+    wall: float
+    cpu: float
 
 
 def texts(inputs: int, length: int, seed: int) -> list[list[int]]:
-    """Token ids that no request had before; two of a text are those that stand around it."""
+    """Token ids that no request had before, of three quarters of `length` to `length`; two of a
+    text are those that stand around it."""
+    lengths = [length - (seed + number * 5) % (length // 4 + 1) for number in range(inputs)]
     return [
-        [1_000 + (seed * 7_919 + number * 977 + place * 31) % 20_000 for place in range(length)]
-        for number in range(inputs)
+        [1_000 + (seed * 7_919 + number * 977 + place * 31) % 20_000 for place in range(count)]
+        for number, count in enumerate(lengths)
     ]
 
 
-def texts_per_s(url: str, inputs: int, length: int, clients: int, seed: int) -> float:
-    """Of all clients together, each with requests one after the other."""
-    requests = max(1, TOKENS_A_SAMPLE // (inputs * length * clients))
+def cpu_s(pid: int) -> float:
+    """CPU time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def sample(server: VectorServer, case: TextCase, seed: int) -> TextSample:
+    """Of all clients of the case together."""
+    count = case.inputs * case.requests
 
     def ask(client: int) -> None:
         with httpx.Client(timeout=600) as session:
-            for number in range(requests):
-                given = texts(inputs, length, seed + client * requests + number)
-                session.post(f"{url}/v1/embeddings", json={"input": given}).raise_for_status()
+            for number in range(case.requests):
+                first = seed + (client * case.requests + number) * case.inputs
+                given = texts(case.inputs, case.length, first)
+                answer = session.post(f"{server.url}/v1/embeddings", json={"input": given})
+                answer.raise_for_status()
 
-    began = time.monotonic()
-    with ThreadPoolExecutor(clients) as pool:
-        list(pool.map(ask, range(clients)))
-    return inputs * requests * clients / (time.monotonic() - began)
+    used, began = cpu_s(server.pid), time.monotonic()
+    with ThreadPoolExecutor(case.clients) as pool:
+        list(pool.map(ask, range(case.clients)))
+    wall, used = time.monotonic() - began, cpu_s(server.pid) - used
+    return TextSample(1e3 * wall / count / case.clients, 1e3 * used / count / case.clients)
 
 
-def beside(model: str, server: str, threads: int, rounds: int) -> None:
+def quotients(ours: Sequence[float], theirs: Sequence[float]) -> str:
+    """llama-server's to the worker's: the median of the rounds' (the least to the largest)."""
+    found = sorted(other / one for one, other in zip(ours, theirs, strict=True))
+    return f"{statistics.median(found):.3f} ({found[0]:.3f} to {found[-1]:.3f})"
+
+
+def beside(model: str, server: str, threads: int, rounds: int, cases: Sequence[TextCase]) -> None:
     """The table of both servers."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        urls: list[str] = []
+        servers: list[VectorServer] = []
         shared = ["--model", model, "--host", HOST, "-t", str(threads)]
         for number, command in enumerate(
             ([sys.executable, "-m", "worker", "serve", *shared],
@@ -66,28 +123,28 @@ def beside(model: str, server: str, threads: int, rounds: int) -> None:
         ):  # fmt: skip
             port = free_port()
             log = Path(name) / f"{number}.log"
-            stack.enter_context(started([*command, "--port", str(port)], log))
-            urls.append(f"http://{HOST}:{port}")
-        for url in urls:
-            wait(url)
+            process = stack.enter_context(started([*command, "--port", str(port)], log))
+            servers.append(VectorServer(f"http://{HOST}:{port}", process.pid))
+        for each in servers:
+            wait(each.url)
+        time.sleep(SETTLED_S)
+        print(f"{threads} threads: ms of the clock, of CPU time; worker / llama-server", flush=True)
         seed = 0
-        for inputs, length in CASES:
-            for clients in (1, 8):
-                found: list[list[float]] = [[], []]
-                for round_ in range(rounds + 1):
-                    for speeds, url in zip(found, urls, strict=True):
-                        seed += 10_000
-                        speed = texts_per_s(url, inputs, length, clients, seed)
-                        if round_:  # the first one is not told
-                            speeds.append(speed)
-                ours, theirs = found
-                ratios = sorted(one / other for one, other in zip(ours, theirs, strict=True))
-                print(
-                    f"{inputs:3} x {length:3} tokens, {clients} clients: "
-                    f"{statistics.median(ours):8.1f} {statistics.median(theirs):8.1f} texts/s, "
-                    f"{statistics.median(ratios):.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f})",
-                    flush=True,
-                )
+        for case in cases:
+            found: list[list[TextSample]] = [[], []]
+            for round_ in range(rounds + 1):
+                for place in (0, 1) if round_ % 2 else (1, 0):
+                    seed += 10_000
+                    taken = sample(servers[place], case, seed)
+                    if round_:  # the first one is not told
+                        found[place].append(taken)
+            ours, theirs = (list(zip(*samples, strict=True)) for samples in found)
+            told = [
+                f"{statistics.median(one):7.2f} / {statistics.median(other):7.2f}: "
+                f"{quotients(one, other)}"
+                for one, other in zip(ours, theirs, strict=True)
+            ]
+            print(f"{case}: clock {told[0]}, CPU {told[1]}", flush=True)
 
 
 def mixed(model: str, threads: int, rounds: int) -> None:
@@ -154,13 +211,24 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("llama_server", nargs="?")
     parser.add_argument("--mixed", action="store_true")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument(
+        "--cases",
+        type=int,
+        nargs="+",
+        default=range(len(CASES)),
+        metavar="PLACE",
+        help=", ".join(f"{place}: {case}" for place, case in enumerate(CASES)),
+    )
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     if given.mixed:
-        mixed(given.model, given.threads, given.rounds)
+        mixed(given.model, given.threads[-1], given.rounds)
     elif given.llama_server:
-        beside(given.model, given.llama_server, given.threads, given.rounds)
+        for threads in given.threads:
+            cases: list[int] = given.cases
+            chosen = [CASES[place] for place in cases]
+            beside(given.model, given.llama_server, threads, given.rounds, chosen)
     else:
         parser.error("name a llama-server, or --mixed")
 

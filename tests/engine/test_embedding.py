@@ -108,6 +108,17 @@ def test_texts_share_steps() -> None:
     assert embedder.steps == [4, 4]
 
 
+def test_texts_of_similar_lengths_fill_steps() -> None:
+    """Four of 24 to 36 tokens have the 128 rows of a step, not three of the longest."""
+    lengths = [24, 27, 28, 31, 33, 36, 37, 40] * 8
+    embedder = FakeEmbedder(rows=128)
+    engine, _ = engine_with(embedder)
+    engine.add(wanted("a", *[[1] * length for length in lengths]))
+    run(engine)
+    assert len(embedder.steps) == sum(lengths) // 128
+    assert sorted(embedder.steps)[0] == 128
+
+
 def test_nobody_waits_for_a_large_request() -> None:
     """Each request is the first one in turn."""
     engine, _ = engine_with(FakeEmbedder())

@@ -49,7 +49,7 @@ def test_full_pipes(tiny: Path) -> None:
             os.read(reader, 1 << 20)
             process.terminate()
             assert process.wait() == 0
-            assert b"stopping" in os.read(reader, 1 << 20)
+            assert b"Stopping" in os.read(reader, 1 << 20)
         finally:
             process.kill()
             process.wait()
@@ -72,7 +72,7 @@ def test_nobody_reads_stderr(tiny: Path) -> None:
     )
     try:
         assert process.stderr is not None
-        url = next(line for line in process.stderr if "listening" in line).split("url=")[1].strip()
+        url = next(line for line in process.stderr if "Ready" in line).split("Open ")[1].strip()
         process.stderr.close()
         until(lambda: http.get(url + "/health").status_code == 200)
         assert http.post(url + "/v1/completions", json={"prompt": "a"}).status_code == 200
@@ -128,7 +128,7 @@ def test_progress_on_a_terminal(tiny: Path) -> None:
     os.close(terminal)
     try:
         seen = b""
-        while b"planned_mb" not in seen:  # on the line that says that it is ready
+        while b"Ready after" not in seen:  # on the line that says that it is ready
             assert select.select([screen], [], [], PATIENCE_S)[0], seen
             seen += os.read(screen, 4096)
         assert b"loading tiny.gguf" in seen

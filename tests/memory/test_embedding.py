@@ -29,8 +29,8 @@ def compare(path: Path, settings: Settings, most: float) -> None:
     weights = load_weights(path, settings, prepared)
     with open_backend(weights, settings, prepared) as backend:
         assert backend.embedder is not None
-        cells = backend.embedder.context.residency
-    allocated = sum(n for _, n in (*cells.compute_buffers, *cells.kv_buffers))
+        found = [context.residency for context in backend.embedder.contexts]
+    allocated = sum(n for each in found for _, n in (*each.compute_buffers, *each.kv_buffers))
     assert allocated < (planned.total - planned.output) * 1.05
     assert planned.total - planned.output < allocated * most
 

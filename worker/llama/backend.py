@@ -19,7 +19,7 @@ from worker.errors import BackendError
 from worker.gguf.header import ModelFile
 from worker.grammar.constraint import Constraint
 from worker.llama.context import Context, ContextOptions
-from worker.llama.embedder import LlamaEmbedder
+from worker.llama.embedder import LlamaEmbedder, short_options
 from worker.llama.guides.guides import Guides
 from worker.llama.process.openmp import Spin
 from worker.llama.residency import kernels_of
@@ -70,7 +70,9 @@ class LlamaBackend:
                 self.vocab = Vocab(self.weights.handle, self.max_length)
             self.embedder: LlamaEmbedder | None = None
             if embeds is not None:
-                self.embedder = LlamaEmbedder(self.weights, self.context, embeds)
+                few = short_options(self.weights, context, embeds)
+                short = few and stack.enter_context(Context(self.weights, few))
+                self.embedder = LlamaEmbedder(self.weights, self.context, embeds, short)
             self._states = SlotStates(self.weights, self.context)
             self.shape = CacheShape(
                 num_cells=self.context.num_cells,
@@ -156,7 +158,7 @@ class LlamaBackend:
     def open_embedder(self, shape: EmbeddingShape, options: ContextOptions) -> None:
         """Make vectors of texts too, in a context beside this one. Raises what `Context` raises."""
         context = self._stack.enter_context(Context(self.weights, options))
-        self.embedder = LlamaEmbedder(self.weights, context, shape)
+        self.embedder = LlamaEmbedder(self.weights, context, shape, None)
 
     def prepare(self, constraint: Constraint) -> None:
         """Compile a constraint, in the request's own thread. Raises RequestError.
@@ -213,25 +215,28 @@ class LlamaBackend:
         that decoded; a team that stays counts as wanting CPUs, and all threads then spin less.
         It computes with one thread, because others import what they need meanwhile.
         """
+        contexts = {self.context, *(() if self.embedder is None else self.embedder.contexts)}
         threads = self.context.threads, self.context.threads_batch
-        self.context.set_threads(1, 1)
+        for context in contexts:
+            context.set_threads(1, 1)
         with self._timed("warm-up"), ThreadPoolExecutor(1, thread_name_prefix="warm-up") as pool:
             if self.embedder is not None:
                 pool.submit(self._embed_one, self.embedder).result()
             if not self.context.options.embeds:
                 pool.submit(self._states.layout, 0).result()
-            on_gpu = any(device != "CPU" for device in self.weights.residency.layers)
-            if on_gpu and not self.context.options.embeds:
+            if not (self.weights.residency.is_on_cpu or self.context.options.embeds):
                 rows = min(_WARM_ROWS, self.shape.num_slots, self.batch.capacity)
                 pool.submit(self._compute_rows, rows).result()
-        self.context.set_threads(*threads)
+        for context in contexts:
+            context.set_threads(*threads)
         self.batch.clear()
         self.spin = Spin(self.context.threads)
 
     def _embed_one(self, embedder: LlamaEmbedder) -> None:
         embedder.batch.clear()
         embedder.batch.add_one(0, 0, 0)
-        embedder.compute()
+        for context in embedder.contexts:
+            context.decode()
         embedder.forget(0)
 
     def _compute_rows(self, rows: int) -> None:

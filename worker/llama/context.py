@@ -220,6 +220,11 @@ class Context:
         self._batch = _wired(self.batch, fed)
         return fed
 
+    def share_batch(self, other: Context) -> None:
+        """Compute what the batch of `other` holds, which has no more rows than there is room for
+        here."""
+        self.batch, self._batch = other.batch, other._batch
+
     def set_threads(self, one: int, many: int) -> None:
         """Compute single rows with `one` thread(s), batches of more rows with `many`."""
         native.llama_set_n_threads(self.handle, one, many)

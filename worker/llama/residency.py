@@ -57,6 +57,11 @@ class WeightsResidency(msgspec.Struct, frozen=True):
     layers: tuple[str, ...]
     buffers: _Sizes
 
+    @property
+    def is_on_cpu(self) -> bool:
+        """Whether the CPU computes all of them."""
+        return all(device == HOST for device in self.layers)
+
 
 class CacheResidency(msgspec.Struct, frozen=True):
     """Where the cells and recurrent states are.

@@ -13,6 +13,7 @@ import pytest
 
 from worker.api.common.body import Bodies
 from worker.api.common.preparing import Preparing
+from worker.api.embeddings.schemas import EmbeddingsRequest
 from worker.api.openai.schemas import ChatRequest
 from worker.errors import LeftError, QueueFullError, RequestError
 from worker.grammar.constraint import HAS_LEFT, IS_PATIENT, ImpatientError
@@ -28,7 +29,9 @@ FORMED = ChatRequest(response_format={"type": "json_object"})
 class Client:
     """A request whose body is read; it may leave."""
 
-    def __init__(self) -> None:
+    def __init__(self, length: str | None = None) -> None:
+        """length: the header Content-Length"""
+        self.headers = {} if length is None else {"content-length": length}
         self._left = asyncio.Event()
         self.state, self.scope = SimpleNamespace(), {"path": "/"}
         self.app = SimpleNamespace(state={"bodies": Bodies(1, 1, 1, bool)})
@@ -204,3 +207,25 @@ def test_a_full_queue_is_told_at_once() -> None:
                 await make(request, PLAIN, loaded, refuse)
 
     played(scenario)
+
+
+@pytest.mark.parametrize(
+    ("length", "is_here"),
+    [("200", True), ("1024", True), ("1025", False), (None, False), ("x", False), ("", False)],
+)
+def test_few_texts_need_no_thread(length: str | None, is_here: bool) -> None:
+    """A body of at most 1,024 bytes becomes tokens in the event loop; a place is needed all the
+    same."""
+    request, body = cast("Any", Client(length)), EmbeddingsRequest(input="a")
+
+    async def scene() -> tuple[int, int]:
+        preparing = Preparing()
+        places = cast("Loaded", Places(1))
+        where = await preparing.texts(request, body, places, threading.get_ident)
+        with pytest.raises(QueueFullError):
+            await preparing.texts(request, body, cast("Loaded", Places(0)), threading.get_ident)
+        preparing.close()
+        return where, threading.get_ident()
+
+    where, loop = asyncio.run(scene())
+    assert (where == loop) is is_here

@@ -100,7 +100,7 @@ def test_shapes_of_the_answer(crossed: tuple[Server, Embedder]) -> None:
     pairs = server.post({"text_1": QUESTION, "text_2": TEXTS}, "/v1/score").json()["data"]
     assert [each["score"] for each in pairs] == pytest.approx(scores, abs=1e-4)
     several = server.post({"queries": [QUESTION] * 2, "documents": TEXTS[:2]}, "/score").json()
-    assert [each["score"] for each in several["data"]] == pytest.approx(scores[:2], abs=1e-4)
+    assert [each["score"] for each in several["data"]] == pytest.approx(scores[:2], abs=2e-3)
 
 
 @pytest.mark.parametrize(

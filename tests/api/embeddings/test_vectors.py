@@ -63,7 +63,7 @@ def test_encoders(architecture: str, tmp_path: Path) -> None:
         alone = [vectors(server, tokens)[0] for tokens in given]
     for tokens, one, another in zip(given, together, alone, strict=True):
         assert one @ model.vector(tokens) > 1 - 1e-5
-        assert np.abs(one - another).max() < 1e-4
+        assert np.abs(one - another).max() < 1e-3  # flash attention rounds keys and values
 
 
 @pytest.mark.parametrize("pooling", ["cls", "last"])
@@ -135,7 +135,7 @@ def test_shapes_of_the_answer(bert: tuple[Server, Embedder]) -> None:
     little = np.frombuffer(base64.b64decode(raw["data"][0]["embedding"]), "<f4")
     np.testing.assert_array_equal(little, np.array(coded.data[0].embedding, np.float32))
     theirs = ollama.Client(server.url)
-    np.testing.assert_allclose(theirs.embed("x", [TEXT, "a"]).embeddings[0], little)
+    np.testing.assert_allclose(theirs.embed("x", [TEXT, "a"]).embeddings[0], little, atol=1e-6)
     bare = np.array(theirs.embeddings("x", TEXT).embedding)
     np.testing.assert_allclose(bare / np.linalg.norm(bare), little, rtol=1e-4, atol=1e-6)
     (entry,) = server.post({"content": TEXT}, "/embedding").json()

@@ -83,7 +83,7 @@ async def cohere_embed(request: HttpRequest, loaded: Loaded, preparing: Preparin
     """One for each text, of each kind of elements."""
     path = request.url.path
     body = await preparing.body(request, CohereEmbedRequest, loaded)
-    wanted = await preparing.make(request, body, loaded, _asked, body, loaded)
+    wanted = await preparing.texts(request, body, loaded, _asked, body, loaded)
     kinds = body.embedding_types or (None if path.startswith("/v1/") else [_FLOAT])
 
     def reply(vectors: Sequence[np.ndarray]) -> CohereEmbedReply:

@@ -111,7 +111,7 @@ async def embeddings(request: HttpRequest, loaded: Loaded, preparing: Preparing)
     """One for each text."""
     body = await preparing.body(request, EmbeddingsRequest, loaded)
     check_pooled(loaded)
-    wanted = await preparing.make(request, body, loaded, _asked, body, loaded)
+    wanted = await preparing.texts(request, body, loaded, _asked, body, loaded)
 
     def reply(vectors: Sequence[np.ndarray]) -> EmbeddingList:
         entries = [
@@ -127,7 +127,7 @@ async def embeddings(request: HttpRequest, loaded: Loaded, preparing: Preparing)
 async def llama_embeddings(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
     """A list for each text: of its one vector, or with --pooling none of those of its tokens."""
     body = await preparing.body(request, LlamaEmbeddingRequest, loaded)
-    wanted = await preparing.make(request, body, loaded, _asked, body, loaded)
+    wanted = await preparing.texts(request, body, loaded, _asked, body, loaded)
     usual = -1 if wanted.per_token else 2
 
     def reply(vectors: Sequence[np.ndarray]) -> list[LlamaEmbedding]:
@@ -142,7 +142,7 @@ async def token_vectors(request: HttpRequest, loaded: Loaded, preparing: Prepari
     """One for each token of each text, as the model computes it."""
     body = await preparing.body(request, EmbeddingsRequest, loaded)
     make = partial(_asked, per_token=True)
-    wanted = await preparing.make(request, body, loaded, make, body, loaded)
+    wanted = await preparing.texts(request, body, loaded, make, body, loaded)
 
     def reply(vectors: Sequence[np.ndarray]) -> PooledList:
         made = (_made(vector, body, loaded, -1) for vector in vectors)

@@ -108,7 +108,7 @@ async def tei_embed(request: HttpRequest, loaded: Loaded, preparing: Preparing) 
     """A list of one for each text."""
     body = await preparing.body(request, EmbedRequest, loaded)
     make = partial(_embedded, per_token=False)
-    wanted = await preparing.make(request, body, loaded, make, body, loaded)
+    wanted = await preparing.texts(request, body, loaded, make, body, loaded)
     norm, width = -1 if body.normalize is False else 2, check_width(body.dimensions, loaded)
 
     def reply(vectors: Sequence[np.ndarray]) -> list[list[float]]:
@@ -122,7 +122,7 @@ async def tei_embed_all(request: HttpRequest, loaded: Loaded, preparing: Prepari
     """A list for each text, with one for each of its tokens, as the model computes it."""
     body = await preparing.body(request, EmbedRequest, loaded)
     make = partial(_embedded, per_token=True)
-    wanted = await preparing.make(request, body, loaded, make, body, loaded)
+    wanted = await preparing.texts(request, body, loaded, make, body, loaded)
 
     def reply(vectors: Sequence[np.ndarray]) -> list[list[list[float]]]:
         return [rows.tolist() for rows in vectors]
@@ -142,7 +142,7 @@ def _compared(body: SimilarityRequest, loaded: Loaded) -> Scoring:
 async def tei_similarity(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
     """A number for each text."""
     body = await preparing.body(request, SimilarityRequest, loaded)
-    match = await preparing.make(request, body, loaded, _compared, body, loaded)
+    match = await preparing.texts(request, body, loaded, _compared, body, loaded)
     return VectorExchange(match.request, request.url.path, loaded, match.scores)
 
 
@@ -177,7 +177,7 @@ def _predicted(body: PredictRequest, loaded: Loaded) -> EmbeddingRequest:
 async def tei_predict(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
     """A list for each text or pair, the best first; of a single one its list."""
     body = await preparing.body(request, PredictRequest, loaded)
-    wanted = await preparing.make(request, body, loaded, _predicted, body, loaded)
+    wanted = await preparing.texts(request, body, loaded, _predicted, body, loaded)
     labels = loaded.config.vectors.labels
 
     def predictions(outputs: np.ndarray) -> list[Prediction]:

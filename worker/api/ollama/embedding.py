@@ -104,7 +104,7 @@ async def ollama_embed(request: HttpRequest, loaded: Loaded, preparing: Preparin
 
     if not body.input:  # who asks nothing wants the model to be loaded, and here it is
         return cast("ASGIApp", json_response(reply((), 0)))
-    wanted = await preparing.make(
+    wanted = await preparing.texts(
         request, body, loaded, lambda: _asked(
             body.input or "", "input", loaded, cuts=body.truncate is not False
         ),
@@ -120,7 +120,7 @@ async def ollama_embeddings(request: HttpRequest, loaded: Loaded, preparing: Pre
     check_vectors(loaded)
     if not body.prompt:
         return cast("ASGIApp", json_response(OllamaEmbeddingsReply([])))
-    wanted = await preparing.make(
+    wanted = await preparing.texts(
         request, body, loaded, lambda: _asked(body.prompt or "", "prompt", loaded, cuts=True)
     )
 
