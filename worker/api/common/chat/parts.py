@@ -82,7 +82,9 @@ def medium_words(part: Mapping[str, Any]) -> str:
     """Where the model sees or hears it, its words and its mark in the prompt. Else the words of a
     sound, or a note in brackets on a medium."""
     words = [text for _, text in _captions(part)]
-    own = {name: value for name, value in part.items() if isinstance(value, str | list)}
+    own: dict[str, Any] = {
+        name: value for name, value in part.items() if isinstance(value, str | list)
+    }
     rest = said_fields(own, MEDIA_FIELDS)
     words += [note_of("more", rest)] if rest else []
     if (mark := _mark_of(part)) is not None:
