@@ -142,6 +142,17 @@ def test_short_sounds(tmp_path: Path, count: int) -> None:
             encoder.encode(wav(0), "audio")
 
 
+def test_a_sound_that_is_cut_off(tmp_path: Path) -> None:
+    """It is refused with what is missing, unless its head tells no length, as of one streamed."""
+    whole = wav(16_000)
+    with encoding(*write_hearing(tmp_path)) as encoder:
+        encoder.wait()
+        with pytest.raises(RequestError, match="cut off: 29044 bytes of its sound are missing"):
+            encoder.encode(whole[:3000], "audio")
+        streamed = whole[:40] + b"\xff\xff\xff\xff" + whole[44:]
+        assert encoder.encode(streamed, "audio") == encoder.encode(whole, "audio")
+
+
 def lengthened(sound: bytes, count: int) -> bytes:
     """With silence behind it."""
     samples = sound[44:]

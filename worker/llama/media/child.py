@@ -22,6 +22,7 @@ from typing import Any, Never
 import msgspec
 import numpy as np
 
+from worker.errors import counted
 from worker.isolation.reach import narrow_reach
 from worker.isolation.sandbox import bound
 from worker.llama.library import bare_package, native, start
@@ -50,6 +51,7 @@ _FAILED, _RESTS = 100, 101
 # Flags that the keeper sees: the projector was loaded once, the process has it, and reads a medium.
 _LOADED, _THERE, _BUSY = 0, 1, 2
 _ERROR_LEVEL = 4
+_STREAMED = 0x7FFF0000
 _SHORTEST = 10  # a second divided by it
 _TEXT, _IMAGE = 0, 1  # enum mtmd_input_chunk_type
 
@@ -76,6 +78,18 @@ class _Log:
         """What was told since the last call."""
         lines, self._lines = self._lines, []
         return "; ".join(line.partition(": ")[2] or line for line in lines).rstrip(".")
+
+
+def _missing_samples(data: bytes) -> int:
+    """Bytes that a WAV's head tells beyond those that are there; a writer that streams tells none,
+    or as many as can be told."""
+    at = 12
+    while data[:4] == b"RIFF" and at + 8 <= len(data):
+        length = int.from_bytes(data[at + 4 : at + 8], "little")
+        if data[at : at + 4] == b"data":
+            return 0 if length >= _STREAMED else at + 8 + length - len(data)
+        at += 8 + length + length % 2
+    return 0
 
 
 class Projector:
@@ -149,6 +163,11 @@ class Projector:
 
     def _sound(self, task: EncoderTask) -> Any:
         """Of at least 100 ms: there is silence behind a shorter one, which native code dies of."""
+        missing = _missing_samples(task.data)
+        if missing > 0:
+            raise _RefusedError(
+                f"it is cut off: {counted(missing, 'byte')} of its sound are missing"
+            )
         source = (ctypes.c_uint8 * len(task.data)).from_buffer_copy(task.data)
         options = mtmd.mtmd_helper_init_opt_default()
         bitmap = mtmd.mtmd_helper_bitmap_init_from_buf_wrapper(
