@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.chat.dialects.telling import calls, format_of, read, told
@@ -62,6 +64,11 @@ HARMONY: list[tuple[str, list[ChatEvent]]] = [
         [Content("Sun."), Thought("Rain?")],
     ),
     ("Sun: commentary, final.", [Content("Sun: commentary, final.")]),
+    (
+        "<|channel|>analysis<|message|>Rain?<|end|>assistant<|channel|>final<|message|>Sun.",
+        [Thought("Rain?"), Content("Sun.")],
+    ),
+    ("<|channel|>final<|message|>Sun.<|end|>assistant<|message|>!", [Content("Sun.!")]),
 ]
 
 
@@ -71,6 +78,19 @@ def test_headers_never_are_content(text: str, events: list[ChatEvent]) -> None:
     made = format_of("openai-gpt-oss-120b")
     assert read(made, [text]) == events
     assert read(made, text) == events
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["<|start|>assistant<|channel|>commentary t", "<|channel|>final <|constrain|>json"],
+)
+def test_half_a_header_is_no_content(header: str) -> None:
+    """An answer may stop between any two tokens of the next message's header."""
+    marks = re.split(r"(<\|\w+\|>)", f"<|end|>{header}")
+    tokens = [token for part in marks for token in ([part] if "|" in part else part)]
+    for size in range(1, len(tokens) + 1):
+        answer = ["<|channel|>final<|message|>Sun.", *tokens[:size]]
+        assert read(format_of("openai-gpt-oss-120b"), answer) == [Content("Sun.")]
 
 
 def test_an_inline_thought_keeps_its_header_and_its_end() -> None:

@@ -36,6 +36,22 @@ def test_schemas_that_lead_back(meant: dict[str, Any], types: set[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("schema", "types"),
+    [
+        ({"allOf": [{"type": "string"}], "default": "x"}, {"string"}),
+        ({"allOf": [SELF, SELF]}, {"string", "null"}),
+        ({"allOf": [SELF, {"type": "string"}]}, {"string"}),
+        ({"enum": ["a", None]}, {"string", "null"}),
+        ({"enum": [1, True]}, {"integer", "number", "boolean"}),
+        ({"const": None}, {"null"}),
+    ],
+)
+def test_types_that_no_word_names(schema: dict[str, Any], types: set[str]) -> None:
+    """All parts of an allOf hold, and values have types."""
+    assert types_of(schema, {"$defs": {"a": {"type": ["string", "null"]}}}) == types
+
+
+@pytest.mark.parametrize(
     ("where", "types"),
     [
         ("", {"object"}),

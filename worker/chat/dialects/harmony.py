@@ -25,6 +25,7 @@ START, CHANNEL, CONSTRAIN, MESSAGE, END = (
 )  # fmt: skip
 MARKERS = (START, CHANNEL, CONSTRAIN, MESSAGE, END)
 _OPENING = f"{START}assistant"
+_UNSTARTED = f"assistant{CHANNEL}"  # an opening without its first mark
 _TO = "to=functions."
 ANALYSIS = f"{CHANNEL}analysis{MESSAGE}"
 TO_FINAL = f"{END}{_OPENING}{CHANNEL}final{MESSAGE}"
@@ -32,11 +33,13 @@ TO_FINAL = f"{END}{_OPENING}{CHANNEL}final{MESSAGE}"
 _RECIPIENT = re.compile(r"\bto=(?:functions\.)?([^\s<]+)")
 _CHANNEL = re.compile(re.escape(CHANNEL) + r"\s*(\w+)")
 _MAX_HEADER = 512
-# A header that no `<|message|>` ends.
+# A header that no `<|message|>` ends; the text may end inside a word of it.
+_HALF = r"[a-z]{1,10}\Z"
+_TO_WHOM = r"\s*(?:to=[^\s<{]{0,256}|to?\Z)?\s*"
 _BARE = re.compile(
-    r"(?:<\|start\|>(?:assistant)?)?\s*(?:to=[^\s<{]{1,256})?\s*"
-    r"(?:<\|channel\|>\s*(?:analysis|commentary|final)?)?\s*(?:to=[^\s<{]{1,256})?\s*"
-    r"(?:<\|constrain\|>\s*(?:analysis|commentary|final|json\b)?|json\b)?"
+    rf"(?:<\|start\|>(?:assistant|{_HALF})?)?{_TO_WHOM}"
+    rf"(?:<\|channel\|>\s*(?:analysis|commentary|final|{_HALF})?)?{_TO_WHOM}"
+    rf"(?:<\|constrain\|>\s*(?:analysis|commentary|final|json\b|{_HALF})?|json\b)?"
 )
 _NOBODY = ("", "user", "assistant")  # as recipients: what follows is no call
 
@@ -61,7 +64,7 @@ class HarmonyReader(StepwiseReader):
     ends: ClassVar[tuple[str, ...]] = (END, START, CHANNEL, "<|call|>", "<|return|>")
     # Headers that no mark begins.
     unmarked: ClassVar[tuple[str, ...]] = tuple(
-        f"{word}{MESSAGE}" for word in ("analysis", "commentary", "final", "json")
+        f"{word}{MESSAGE}" for word in ("analysis", "commentary", "final", "json", "assistant")
     )
 
     def __init__(
@@ -112,7 +115,9 @@ class HarmonyReader(StepwiseReader):
         """The next message's header; None: something else comes."""
         source = self._source
         yield from source.space()
-        found = yield from source.one_of(START, CHANNEL, CONSTRAIN, "to=", MESSAGE, *self.unmarked)
+        found = yield from source.one_of(
+            START, CHANNEL, CONSTRAIN, "to=", MESSAGE, _UNSTARTED, *self.unmarked
+        )
         if found == MESSAGE:
             return header_of("")
         if found in self.unmarked:
@@ -167,7 +172,7 @@ class HarmonyReader(StepwiseReader):
         shown."""
         source = self._source
         while True:
-            text, end = source.take((*self.ends, MESSAGE, CONSTRAIN, *self.unmarked))
+            text, end = source.take((*self.ends, MESSAGE, CONSTRAIN, _UNSTARTED, *self.unmarked))
             if text:
                 self._events.append(kind(text))
             if end is not None and end not in (MESSAGE, CONSTRAIN):
@@ -176,7 +181,7 @@ class HarmonyReader(StepwiseReader):
                 return False
             if end is None:
                 yield
-        if end in (START, CHANNEL, *self.unmarked):
+        if end in (START, CHANNEL, _UNSTARTED, *self.unmarked):
             source.skip(-len(end))
         return True
 
