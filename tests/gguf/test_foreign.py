@@ -100,3 +100,14 @@ def test_an_unreadable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(os, "open", denied)
     assert refused(tmp_path / "m.gguf").code == "UNREADABLE"
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_too_many_open_files(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the process has no file left to open, the path is not to blame."""
+
+    def full(*_: object, **__: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "open", full)
+    assert "ulimit -n" in str(refused(tmp_path / "m.gguf").hint)

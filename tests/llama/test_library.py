@@ -59,3 +59,10 @@ def test_the_hint_fits_the_cause(line: str, is_memory: bool) -> None:
     assert isinstance(error, DoesNotFitError if is_memory else ModelLoadError)
     assert error.hint == ("Free memory." if is_memory else "Get another.")
     assert line.split(": ", 1)[1] in error.message
+
+
+def test_the_hint_for_open_files() -> None:
+    """Where the process has no file left to open, another file is no help."""
+    line = "llama_model_load: failed to open GGUF file '/proc/self/fd/9' (Too many open files)"
+    error = failure("It failed", [("error", line)], hint="Get another.", smaller="Free memory.")
+    assert "ulimit -n" in str(error.hint)

@@ -13,6 +13,7 @@ from worker.gguf.split_name import SplitName, is_gguf
 
 CONVERT = "Convert it with llama.cpp's convert_hf_to_gguf.py, then pass the .gguf file."
 AGAIN = "Download it again; the link may point to a web page instead of the file."
+MORE_FILES = "Raise the limit of open files (ulimit -n), or open fewer connections."
 
 # First bytes -> code, what the file is, what to do.
 _MAGICS: tuple[tuple[bytes, str, str, str], ...] = (
@@ -98,7 +99,9 @@ def unopenable(path: str, error: OSError | ValueError) -> ModelFileError:
             return special(path, 0)
         case _:
             message = f"{path} cannot be opened: {error.strerror}."
-            return ModelFileError("UNREADABLE", message, got=path, hint="Check the path.")
+            is_full = error.errno in (errno.EMFILE, errno.ENFILE)
+            hint = MORE_FILES if is_full else "Check the path."
+            return ModelFileError("UNREADABLE", message, got=path, hint=hint)
 
 
 def special(path: str, mode: int) -> ModelFileError:

@@ -18,6 +18,7 @@ import numpy as np
 
 from worker import log
 from worker.errors import DoesNotFitError, ModelLoadError
+from worker.gguf.foreign import MORE_FILES
 from worker.llama import soundness, variants
 from worker.llama.process import death, openmp
 
@@ -210,6 +211,8 @@ def failure(
     why = reason(lines)
     if "alloc" in why.lower() or "memory" in why.lower():  # on the host or a device
         return DoesNotFitError(f"{what}: {why}.", hint=smaller)
+    if "too many open files" in why.lower():
+        hint = MORE_FILES
     return ModelLoadError(f"{what}: {why}.", hint=hint)
 
 
