@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import stat
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,15 @@ from pathlib import Path
 import pytest
 
 from worker.errors import DiskSpaceError, UsageError
-from worker.files import cache_folder, check_room, free_bytes, lock, private_folder, written_whole
+from worker.files import (
+    cache_folder,
+    check_room,
+    free_bytes,
+    lock,
+    private_folder,
+    scratch_folder,
+    written_whole,
+)
 
 
 def test_the_target_appears_when_the_block_ends(tmp_path: Path) -> None:
@@ -171,3 +180,32 @@ def failing(number: int) -> Callable[..., None]:
         raise OSError(number, os.strerror(number))
 
     return fail
+
+
+def test_a_read_only_disk_is_not_called_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no room either, and none that is made would help."""
+    said = os.statvfs_result((4096, 4096, 100, 0, 0, 9, 9, 9, os.ST_RDONLY, 255))
+
+    def full(path: object) -> os.statvfs_result:
+        assert path
+        return said
+
+    monkeypatch.setattr(os, "statvfs", full)
+    with pytest.raises(OSError, match="Read-only") as caught:
+        check_room(tmp_path / "new", 1, "m:Q8_0")
+    assert caught.value.filename == str(tmp_path / "new")
+    check_room(tmp_path / "new", 0, "m:Q8_0")
+
+
+def test_temporary_files_without_a_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They lie in the folder that is written to anyway, and go again."""
+
+    def refuse() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", refuse)
+    with scratch_folder(tmp_path) as folder:
+        assert folder.parent == tmp_path
+    assert not list(tmp_path.iterdir())

@@ -24,16 +24,26 @@ _MAX_NAME_BYTES = 255  # of a file's name, on all usual disks
 
 def free_bytes(folder: Path) -> int:
     """Bytes that this user can still write below `folder`. The folder need not exist yet."""
+    return shutil.disk_usage(_standing(folder)).free
+
+
+def _standing(folder: Path) -> Path:
+    """It, or the nearest folder above that exists."""
     place = folder.absolute()
     while not place.exists():
         place = place.parent
-    return shutil.disk_usage(place).free
+    return place
 
 
 def check_room(folder: Path, nbytes: int, what: str) -> None:
-    """Raise DiskSpaceError unless `nbytes` more bytes fit into `folder`; `what` names them."""
+    """Raise DiskSpaceError unless `nbytes` more bytes fit into `folder`; `what` names them.
+
+    Raises OSError where no room that is made would help: the file system is read-only.
+    """
     free = free_bytes(folder)
     if nbytes > free:
+        if os.statvfs(_standing(folder)).f_flag & os.ST_RDONLY:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(folder))
         raise DiskSpaceError(
             f"{what} needs {human_bytes(nbytes)} in {folder}, {human_bytes(free)} are free.",
             hint="Free some room, or take another disk.",
@@ -92,6 +102,18 @@ def private_folder(folder: Path) -> Path:
             f"{folder} cannot be written to: {error.strerror}.", hint="Name another place."
         ) from None
     return folder
+
+
+@contextlib.contextmanager
+def scratch_folder(other: Path) -> Generator[Path]:
+    """A folder for links and small files, removed afterwards: where temporary files lie, or in
+    `other` where they have no place, as in a container whose root is read-only."""
+    try:
+        place = Path(tempfile.gettempdir())
+    except FileNotFoundError:
+        place = other
+    with tempfile.TemporaryDirectory(prefix="gguf-worker-", dir=place) as folder:
+        yield Path(folder)
 
 
 @contextlib.contextmanager

@@ -64,10 +64,13 @@ def tab(browser: Browser, **options: Any) -> Generator[Page]:
     assert [line for line in said if not any(words in line for words in EXPECTED)] == []
 
 
-def visit(page: Page, server: Server) -> None:
-    """Open the page of a worker that is ready."""
+def visit(page: Page, server: Server, panel: str | None = None) -> None:
+    """Open the page of a worker that is ready; with a panel, there and with its fields."""
     page.goto(server.url + "/")
     expect(page.locator("#state")).to_have_text("live")
+    if panel:
+        page.click(f"#tab-{panel}")
+        page.click("#sampling summary")
 
 
 def endless(page: Page) -> None:

@@ -40,6 +40,8 @@ def test_axe(
         visit(page, slow_server)
         endless(page)
         check(page)
+        page.click("#tab-write")
+        check(page)
         url = f"{slow_server.url}/v1/completions"
         with http.stream("POST", url, json=body) as answer:
             next(answer.iter_lines())
@@ -59,8 +61,8 @@ def test_axe(
         check(page)
 
         visit(page, speaker)
-        page.click("#tab-chat")
         page.click("#system-part summary")
+        page.click("#history-part summary")
         page.fill("#message", QUESTION)
         page.keyboard.press("Enter")
         expect(page.locator("#chat-status")).to_contain_text("ended by")
@@ -87,11 +89,9 @@ def test_keyboard(server: Server, page: Page) -> None:
     """From the top to an answer and its tokens by keys alone."""
     visit(page, server)
     page.keyboard.press("Tab")
-    expect(page.locator("#tab-write")).to_be_focused()
-    page.keyboard.press("ArrowRight")
     expect(page.locator("#tab-chat")).to_be_focused()
-    expect(page.locator("#chat")).to_be_visible()
-    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#tab-write")).to_be_focused()
     expect(page.locator("#write")).to_be_visible()
     page.keyboard.press("Tab")
     page.keyboard.type("Hello")

@@ -34,7 +34,7 @@ def test_table(embedder: Server, page: Page) -> None:
     bodies = sent_by(page, "/v1/embeddings")
     page.fill("#lines", "\n\n".join(LINES))
     page.click("#compare-send")
-    expect(page.locator("#compare-status")).to_contain_text("3 vectors of 64 numbers")
+    expect(page.locator("#compare-status")).to_contain_text("3 embeddings of 64 numbers")
     (body,) = bodies
     assert body["input"] == LINES
     answer = http.post(f"{embedder.url}/v1/embeddings", json=body).json()
@@ -46,6 +46,7 @@ def test_table(embedder: Server, page: Page) -> None:
     shown = [float(text) for text in rows.locator("td").all_text_contents()]
     np.testing.assert_allclose(np.reshape(shown, (3, 3)), vectors @ vectors.T, atol=6e-3)
     page.click("#code summary")
+    expect(page.locator("#python")).to_contain_text("embeddings")
     program = page.locator("#python").text_content()
     assert program is not None
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
@@ -60,7 +61,7 @@ def test_an_error_is_told(embedder: Server, page: Page) -> None:
     expect(page.locator("#compare-status.failed")).to_contain_text("tokens")
     page.fill("#lines", "word")
     page.click("#compare-send")
-    expect(page.locator("#compare-status")).to_contain_text("1 vector of")
+    expect(page.locator("#compare-status")).to_contain_text("1 embedding of")
 
 
 def test_a_model_that_writes_has_no_such_tab(slow_server: Server, page: Page) -> None:
@@ -73,8 +74,8 @@ def test_keyboard(page: Page) -> None:
     """With both kinds of tabs the arrows go round."""
     with serving("--pooling", "mean", "-t", "1") as both:
         visit(page, both)
-        page.focus("#tab-write")
+        page.focus("#tab-chat")
         page.keyboard.press("ArrowLeft")
         expect(page.locator("#tab-compare")).to_be_focused()
         page.keyboard.press("ArrowRight")
-        expect(page.locator("#write")).to_be_visible()
+        expect(page.locator("#chat")).to_be_visible()

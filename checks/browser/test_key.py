@@ -36,6 +36,8 @@ def test_key(locked: Server, page: Page) -> None:
     expect(page.locator("#key-dialog")).to_be_hidden()
 
     endless(page)
+    page.click("#tab-write")
+    page.click("#sampling summary")
     page.fill("#prompt", "Hello")
     page.fill("#max_tokens", "5")
     page.click("#write-send")

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from checks.browser.driving import Page, endless, expect, visit
+from checks.browser.test_accessibility import check
 from tests.support import http
 from tests.support.programs.processes import Server, serving, starting
 
@@ -29,7 +30,7 @@ def test_loading(tiny: Path, tmp_path: Path, page: Page) -> None:
 
 def test_a_request_of_somebody_else(slow_server: Server, page: Page) -> None:
     """It is shown while it runs, and its button ends it."""
-    visit(page, slow_server)
+    visit(page, slow_server, "write")
     body = {"prompt": "Hello", "max_tokens": 1900, "ignore_eos": True, "stream": True}
     headers = {"x-request-id": "req-<b>mine</b>"}
     url = slow_server.url + "/v1/completions"
@@ -49,7 +50,7 @@ def test_a_request_of_somebody_else(slow_server: Server, page: Page) -> None:
 
 def test_the_card(server: Server, page: Page) -> None:
     """Model, cache, memory and log are those of this worker."""
-    visit(page, server)
+    visit(page, server, "write")
     expect(page.locator("#name")).to_have_text("org/tiny")
     expect(page.locator("#card")).to_contain_text("2,048")
     expect(page.locator("#cells-free")).to_contain_text("free")
@@ -61,7 +62,7 @@ def test_many(tiny: Path, page: Page) -> None:
     """With 200 requests at once the page shows the first of them, counts the rest, and works."""
     options = ("--model", tiny, "-t", "1", "-c", "2048", "-np", "4", "--queue-size", "256")
     with serving(*options, step_seconds=0.01) as server, ThreadPoolExecutor(MANY) as pool:
-        visit(page, server)
+        visit(page, server, "write")
         begun = threading.Barrier(MANY)
 
         def ask(number: int) -> int:
@@ -82,7 +83,7 @@ def test_many(tiny: Path, page: Page) -> None:
 def test_a_worker_that_dies_and_comes_back(tiny: Path, page: Page) -> None:
     """The page says that it is gone, also in the middle of an answer, and finds the next one."""
     with serving("--model", tiny, "-t", "1", "-a", "first", step_seconds=0.02) as server:
-        visit(page, server)
+        visit(page, server, "write")
         endless(page)
         page.evaluate("window.isSamePage = true")
         page.fill("#prompt", "Hello")
@@ -102,3 +103,33 @@ def test_a_worker_that_dies_and_comes_back(tiny: Path, page: Page) -> None:
         page.click("#write-send")
         expect(page.locator("#write-status")).to_contain_text("3 tokens")
         assert page.evaluate("window.isSamePage")
+
+
+def test_asleep(tiny: Path, page: Page) -> None:
+    """A model that sleeps is told in a sentence, and the next message wakes it."""
+    with serving("--model", tiny, "-t", "1") as server:
+        visit(page, server, "write")
+        assert http.post(server.url + "/sleep").is_success
+        expect(page.locator("#state")).to_have_text("asleep")
+        expect(page.locator("#notice")).to_contain_text("Your next message wakes it")
+        check(page)
+        page.fill("#prompt", "Hello")
+        page.fill("#max_tokens", "3")
+        page.click("#write-send")
+        expect(page.locator("#write-status")).to_contain_text("ended by")
+        expect(page.locator("#state")).to_have_text("live")
+        expect(page.locator("#notice")).to_be_hidden()
+
+
+def test_draining(tiny: Path, page: Page) -> None:
+    """A worker that shuts down says so, and nothing can be sent to it."""
+    with serving("--model", tiny, "-t", "1", step_seconds=0.05) as server:
+        visit(page, server)
+        url = f"{server.url}/v1/completions"
+        body = {"prompt": "Hello", "max_tokens": 1900, "ignore_eos": True, "stream": True}
+        with http.stream("POST", url, json=body) as answer:
+            next(answer.iter_lines())
+            assert http.post(server.url + "/shutdown").is_success
+            expect(page.locator("#state")).to_have_text("shutting down")
+            expect(page.locator("#notice")).to_contain_text("shutting down")
+            assert page.locator("#chat-send").is_disabled()

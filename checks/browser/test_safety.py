@@ -14,7 +14,7 @@ EVIL = "<img src=x onerror='window.hacked=1'>"
 def test_hostile_texts(tiny: Path, page: Page) -> None:
     """Model names, ids, prompts and the log hold markup, and none of it becomes any."""
     with serving("--model", tiny, "-t", "1", "-a", EVIL) as server:
-        visit(page, server)
+        visit(page, server, "write")
         expect(page.locator("#name")).to_have_text(EVIL)
         expect(page.locator("#card")).to_contain_text(EVIL)
         expect(page.locator("#log")).to_contain_text(EVIL)
@@ -76,6 +76,6 @@ def test_nothing_is_asked_of_others(server: Server, browser: Browser) -> None:
     with tab(browser) as page:
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url))
-        visit(page, server)
+        visit(page, server, "write")
         assert len(asked) >= 5
         assert all(url.startswith((server.url, "data:")) for url in asked)

@@ -116,7 +116,8 @@ def sixteen_threads(server: Server) -> None:
 
 def stretched(server: Server) -> None:
     assert get(server, "/info")["context_length"] == 131072
-    assert get(server, "/v1/models")["data"][0]["meta"]["n_ctx_train"] == 131072
+    (model,) = get(server, "/v1/models")["data"]
+    assert (model["max_model_len"], model["meta"]["n_ctx_train"]) == (131072, 2048)
 
 
 def guesses(who: str, model: str | None = None) -> Callable[[Server], None]:

@@ -96,6 +96,8 @@ if kind == "write":
                and not os.path.exists(a[0]))
     refuse(os, "open", writes)
     refuse(io, "open", writes)
+elif kind == "outside":
+    refuse(os, "open", lambda path, how=0, *_, **__: not below(path) and how & os.O_CREAT)
 elif kind == "rename":
     refuse(os, "replace", lambda one, other: os.path.exists(other))
 else:
@@ -149,6 +151,14 @@ def test_calls_that_a_file_system_lacks(machine: Machine, kind: str, number: int
     done = odd(machine, kind, number, "pull", "tiny:Q4_0")
     assert done.returncode == 0, done.stderr
     assert machine.usable() == ["tiny.Q4_0.gguf"]
+
+
+def test_only_the_cache_is_writable(machine: Machine) -> None:
+    """A container whose root is read-only has no place for temporary files."""
+    done = odd(machine, "outside", errno.EROFS, "pull", "tiny:F32")
+    assert done.returncode == 0, done.stderr
+    assert len(machine.usable()) == 2
+    assert {path.name for path in machine.repo.iterdir()} == {"blobs", "refs", "snapshots"}
 
 
 def test_a_home_that_cannot_be_written_names_the_variable(machine: Machine, tmp_path: Path) -> None:

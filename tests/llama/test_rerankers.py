@@ -66,13 +66,13 @@ def test_one_type_is_bit_equal(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("flash", ["auto", "on", "off"])
 def test_whoever_shares_the_step(flash: str, tmp_path: Path) -> None:
-    """A pair alone, and among others in any order, has one score."""
+    """A pair alone, and among others in any order, has one score, as near as docs say."""
     path = Embedder("bert", pooling=None, classifier=1, encoding="F16").write(tmp_path / "a.gguf")
     together = scores(path, PAIRS, flash_attn=flash)
     turned = scores(path, PAIRS[::-1], flash_attn=flash)[::-1]
     alone = np.stack([scores(path, [each], flash_attn=flash)[0] for each in PAIRS[:2]])
-    np.testing.assert_allclose(turned, together, atol=5e-3)
-    np.testing.assert_allclose(alone, together[:2], atol=5e-3)
+    np.testing.assert_allclose(turned, together, atol=1e-2)
+    np.testing.assert_allclose(alone, together[:2], atol=1e-2)
 
 
 def test_the_longest_pair(tmp_path: Path) -> None:

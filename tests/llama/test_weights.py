@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import numpy as np
 import pytest
 
 from tests.support.models import ggufs
-from worker.errors import ModelFileError
+from worker.errors import ModelFileError, ModelLoadError
+from worker.llama import library
 from worker.llama.context import Context, ContextOptions
 from worker.llama.library import native
 from worker.llama.weights import LoadOptions, Weights
@@ -115,3 +117,22 @@ def held_bytes(path: Path) -> int:
     assert starts, "the file is not mapped"
     sizes = [next(line for line in lines[at:] if line.startswith("Rss:")) for at in starts]
     return sum(int(size.split()[1]) * 1024 for size in sizes)
+
+
+def test_a_file_system_that_cannot_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files are read with --no-mmap, and are not blamed."""
+
+    @contextlib.contextmanager
+    def said() -> Generator[list[tuple[str, str]]]:
+        yield [("error", "llama_model_load: error loading model: mmap failed: No such device")]
+
+    def refuse(*_: object) -> None: ...
+
+    path = ggufs.write_llama(tmp_path / "model.gguf")
+    monkeypatch.setattr(native, "llama_model_load_from_splits", refuse)
+    monkeypatch.setattr(library, "capture_log", said)
+    with pytest.raises(ModelLoadError, match=r"mmap failed: No such device") as caught:
+        Weights(path, options(path, mmap=True))
+    assert caught.value.hint == (
+        "Start the worker with --no-mmap, or copy the file to another file system."
+    )

@@ -109,6 +109,7 @@ class RequestView:
             totals=LiveTotals(
                 read, engine.stats.cached_tokens, written, journal.num_ended, journal.num_errors
             ),
+            is_sleeping=worker.is_sleeping,
         )
 
 

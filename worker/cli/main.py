@@ -59,7 +59,6 @@ _NEXT_STEPS = {
     errno.EDQUOT: _FREE_ROOM,
     errno.EACCES: _LOOK_AT_RIGHTS,
     errno.EPERM: _LOOK_AT_RIGHTS,
-    errno.EROFS: _LOOK_AT_RIGHTS,
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -11,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from worker.errors import DownloadError, ModelFileError, UsageError
-from worker.files import check_room
+from worker.files import check_room, scratch_folder
 from worker.gguf.split_name import all_files
 from worker.hub import client as hub
 from worker.hub.cache import RepoCache
@@ -277,11 +276,11 @@ def _bring(file: hub.HubFile, cache: RepoCache, report: PullProgress) -> None:
 def _check_headers(files: list[hub.HubFile], cache: RepoCache, projector: str | None) -> None:
     """Raise ModelFileError unless the files are a model, and its projector; it looks at them side
     by side, under their own names."""
-    with tempfile.TemporaryDirectory(prefix="gguf-worker-") as folder:
+    with scratch_folder(cache.folder) as folder:
         for file in files:
             blob, pointer = cache.blob(file.checksum), cache.pointer(file.commit, file.path)
-            name = Path(folder) / Path(file.path).name
+            name = folder / Path(file.path).name
             name.symlink_to((blob if blob.exists() else pointer).absolute())
-        load_config(Path(folder) / Path(files[0].path).name, purpose="inspect")
+        load_config(folder / Path(files[0].path).name, purpose="inspect")
         if projector is not None:
-            load_projector(Path(folder) / Path(projector).name)
+            load_projector(folder / Path(projector).name)

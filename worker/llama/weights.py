@@ -63,6 +63,12 @@ class _Override(ctypes.Structure):
     _fields_ = (("pattern", ctypes.c_char_p), ("buffer_type", ctypes.c_void_p))
 
 
+# What llama.cpp says of a file system that cannot map files, as some network and FUSE ones.
+_UNMAPPED = "mmap failed"
+_READ_IT = "Start the worker with --no-mmap, or copy the file to another file system."
+_CHECK_IT = "Check the file with `worker show`, or download it again."
+
+
 class Weights:
     """A loaded model. A context manager; it frees the model.
 
@@ -124,10 +130,11 @@ class Weights:
             else:
                 handle = native.llama_model_load_from_file(os.fsencode(path), params)
         if not handle:
+            unmapped = any(_UNMAPPED in line for _, line in lines)
             raise library.failure(
                 f"llama.cpp could not load {path.name}",
                 lines,
-                hint="Check the file with `worker show`, or download it again.",
+                hint=_READ_IT if unmapped else _CHECK_IT,
                 smaller="Free memory, or take a smaller quantisation.",
             )
         self.handle = handle

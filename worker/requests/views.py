@@ -56,7 +56,11 @@ class LiveTotals(msgspec.Struct, frozen=True):
 
 
 class LiveWorker(msgspec.Struct, frozen=True):
-    """The worker at one moment. slots, running, waiting: sequences, at most, now and queued."""
+    """The worker at one moment.
+
+    slots, running, waiting  sequences: at most, now and queued
+    is_sleeping              the next request that generates loads the model first
+    """
 
     state: Literal["ready", "draining", "failed"]
     model: str
@@ -68,6 +72,7 @@ class LiveWorker(msgspec.Struct, frozen=True):
     cells: LiveCells
     kept: LiveCached
     totals: LiveTotals
+    is_sleeping: bool = False
 
 
 class LiveRequest(msgspec.Struct, frozen=True):

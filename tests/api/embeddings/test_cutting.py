@@ -277,6 +277,37 @@ def test_a_text_of_megabytes_is_cut(bert: tuple[Server, Embedder]) -> None:
         assert vector_of(answer.json()["embeddings"]) @ model.vector([CLS, *part, SEP]) > 1 - 1e-4
 
 
+@for_each("nothing", [" ", "\n", "\x01", "\u200b"])
+def test_what_gives_no_tokens_is_no_length(
+    bert: tuple[Server, Embedder], crossed: tuple[Server, Embedder], nothing: str
+) -> None:
+    """A text that fits is whole, however much in it the tokenizer drops."""
+    server, model = bert
+    own, dropped = plain(server, SHORT), nothing * 60_000
+    query = plain(server, QUESTION)
+    for text in (dropped + SHORT, SHORT + dropped, dropped + SHORT + dropped):
+        for end in ("START", "END"):
+            answer = server.post({"texts": [text], "truncate": end}, "/v2/embed")
+            assert answer.status_code == 200, answer.text[:300]
+            found = vector_of(answer.json()["embeddings"])
+            assert found @ model.vector([CLS, *own, SEP]) > 1 - 1e-4
+            body = {**ranked("/v1/rerank", [text], QUESTION + dropped), "truncate": end}
+            assert scores_of(crossed[0], "/v1/rerank", body) == pytest.approx(
+                crossed[1].logits([CLS, *query, SEP, *own, SEP]), abs=2e-2
+            )
+
+
+@for_each("names", [("text_1", "text_2"), ("text_1", "documents"), ("queries", "text_2"),
+                    ("queries", "documents")])  # fmt: skip
+def test_names_of_pairs(bert: tuple[Server, Embedder], names: tuple[str, str]) -> None:
+    """A text of a pair is called what the client calls it."""
+    for bad in (0, 1):
+        texts = [["a", "a"], ["a", "a"]]
+        texts[bad][1] = LONG
+        answer = bert[0].post(dict(zip(names, texts, strict=True)), "/score")
+        assert answer.json()["error"]["param"] == f"{names[bad]}[1]"
+
+
 @for_each(
     "field",
     [{"truncate": "MIDDLE"}, {"truncation_direction": "up"}, {"truncation_side": "END"},

@@ -13,7 +13,7 @@ from tests.support.models.reciting import Recital
 from tests.support.models.speaking import FAMILIES, Arguments, Speaker
 from tests.support.programs.processes import Server, serving, side_by_side
 
-SPACES = (" ", "\n", "\n\n", " \n\n")
+SPACES = (" ", "\n", "\n\n", " \r\n\t")
 SEA: tuple[str, Arguments] = ("sea", {})
 SKY: tuple[str, Arguments] = ("sky", {"at": "Rome"})
 CHOICES = ("auto", "required")

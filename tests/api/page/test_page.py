@@ -19,10 +19,11 @@ CHROMIUM = (
     "application/signed-exchange;v=b3;q=0.7"
 )
 FOLDER = Path(page.__file__).parent
+MARKED = "bb95d4c15f1289f78486eaacebf3bb18688475ed58a040ef762ed49337090542"  # 18.2.1
 
 
 class Parts(HTMLParser):
-    """The tags of a page with their attributes, and the texts of its script and style."""
+    """The tags of a page with their attributes, and the texts of its scripts and style."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -114,10 +115,11 @@ def test_policy(server: Server) -> None:
     policy = dict(
         part.strip().split(" ", 1) for part in answer.headers["content-security-policy"].split(";")
     )
-    for tag in ("script", "style"):
-        (text,) = parts.texts[tag]
-        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-        assert policy[f"{tag}-src"] == f"'sha256-{digest}'"
+    for tag, count in {"script": 2, "style": 1}.items():
+        assert len(parts.texts[tag]) == count
+        digests = [hashlib.sha256(text.encode()).digest() for text in parts.texts[tag]]
+        hashes = [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
+        assert policy[f"{tag}-src"].split() == hashes
     assert policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"] == "'none'"
     assert policy["connect-src"] == "'self'"
     assert policy["require-trusted-types-for"] == "'script'"
@@ -162,14 +164,27 @@ def test_all_scripts_are_in_the_page() -> None:
         assert len(file.read_text().splitlines()) <= 200
 
 
-def test_the_script_stores_nothing_and_reads_no_html() -> None:
-    """The key is in a variable; texts are text nodes."""
-    script = "".join(file.read_text() for file in (FOLDER / "script").glob("*.js"))
+def test_one_module_stores_and_none_reads_html() -> None:
+    """Conversations are stored in one place, which never sees the key; texts are text nodes."""
+    scripts = {file.stem: file.read_text() for file in (FOLDER / "script").glob("*.js")}
     for word in (
-        *("localStorage", "sessionStorage", "cookie", "indexedDB", "caches"),
-        *("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "srcdoc"),
+        *("sessionStorage", "cookie", "caches", "document.write", "eval(", "srcdoc"),
+        *("innerHTML", "outerHTML", "insertAdjacentHTML", "marked.parse", "marked("),
     ):
-        assert word not in script
+        assert not [name for name, text in scripts.items() if word in text]
+    for word in ("localStorage", "indexedDB"):
+        assert [name for name, text in scripts.items() if word in text] == ["store"]
+    assert not re.search(r"\bkey\b", re.sub(r"//.*", "", scripts["store"]))
+
+
+def test_the_library_is_as_it_was_published() -> None:
+    """marked is one known file with its license, and cannot end the script that it stands in."""
+    library = (FOLDER / "vendor" / "marked.js").read_bytes()
+    assert hashlib.sha256(library).hexdigest() == MARKED
+    assert b"MIT License" in library
+    assert b"Permission is hereby granted" in (FOLDER / "vendor" / "marked.LICENSE").read_bytes()
+    assert b"</script" not in library.lower()
+    assert b"<script" not in library.lower()
 
 
 def test_other_origins(server: Server) -> None:

@@ -17,7 +17,7 @@ from worker.api.common.sampling import FIELD_LIMITS
 from worker.api.jobs.schemas import JOB_LIMITS, JobRequest
 from worker.service.app import APIS
 from worker.service.description.document import document_of
-from worker.service.description.page import HEADERS, page_of
+from worker.service.description.page import HEADERS, pages_of
 
 DESCRIBED = [route for api in APIS for route in api.routes]
 DOCUMENT: dict[str, Any] = json.loads(
@@ -109,18 +109,26 @@ def test_the_page_for_browsers() -> None:
 
 
 def test_the_page_is_whole() -> None:
-    """It names each path and shape, and each of its links leads to a place in it."""
-    page = page_of(DOCUMENT)
+    """Its parts name each path and shape; each link leads to a place there or to a part."""
+    pages = pages_of(DOCUMENT)
+    shown: set[str] = set()
     for path in DOCUMENT["paths"]:
-        assert f" {path}</code>" in page, path
-    places = set(re.findall(r' id="([^"]+)"', page))
-    assert places >= set(SCHEMAS)
-    assert set(re.findall(r'href="#([^"]+)"', page)) <= places
+        assert f" {path}</code>" in pages[""], path
+    for name, page in pages.items():
+        places = set(re.findall(r' id="([^"]+)"', page))
+        assert set(re.findall(r'href="#([^"]+)"', page)) <= places
+        assert set(re.findall(r'href="\?api=([^"]+)"', page)) == set(pages) - {""}
+        assert len(page) < 200_000, name
+        shown |= places
+    assert shown >= set(SCHEMAS)
+    for path, methods in DOCUMENT["paths"].items():
+        for operation in methods.values():
+            assert f" {path}</code>" in pages[operation["tags"][0]], path
 
 
 def test_the_page_needs_nothing() -> None:
     """No script, nothing from elsewhere; its policy allows just its own style."""
-    page = page_of(DOCUMENT)
+    page = "".join(pages_of(DOCUMENT).values())
     assert not re.search(r"<(script|img|iframe|link|object|form)\b|https?:|@import|url\(", page)
     style = page.partition("<style>")[2].partition("</style>")[0]
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -131,4 +139,4 @@ def test_the_page_needs_nothing() -> None:
 def test_texts_are_escaped() -> None:
     """What a text holds is text in the page."""
     hostile = document_of(APIS, model_id="<script>", has_key=False, has_page=True)
-    assert "<script>" not in page_of(hostile)
+    assert "<script>" not in "".join(pages_of(hostile).values())

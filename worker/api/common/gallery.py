@@ -78,9 +78,10 @@ class Gallery:
         """A sentence for each reason for which a medium became a note in brackets."""
         return tuple(islice(self._left_out, _MOST_TOLD))
 
-    def leave_out(self, kind: str, addresses: Iterable[str] = ()) -> None:
-        """A medium, of which `shown` found nothing at its addresses, becomes a note in brackets."""
-        why = next((why for each in addresses if (why := self._reasons.get((kind, each)))), None)
+    def leave_out(self, kind: str, addresses: Iterable[str] = (), why: str | None = None) -> None:
+        """A medium becomes a note in brackets: `shown` found nothing at its addresses, or why."""
+        for each in addresses:
+            why = why or self._reasons.get((kind, each))
         self._tell(kind, why or (_NO_BYTES if self.takes(kind) else f"{self.reads(kind)}."))
 
     def _tell(self, kind: str, why: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from typing import Annotated, Any, cast
 
 import msgspec
@@ -245,8 +246,9 @@ def text_tokens(
             raise _too_long(error.count, loaded, place, advice) from None
         tokens = _part(text, loaded, place, add_special=True)
     else:
+        read = partial(_part, loaded=loaded, place=place, add_special=True)
         tokens = shorten(
-            _part(near(text, cut, loaded), loaded, place, add_special=True),
+            read_near(text, cut, loaded, read)[1],
             cut.most,
             vocab.ends_of_texts,
             begins=vocab.adds_bos if cut.from_start else None,
@@ -260,16 +262,25 @@ def _part(text: str, loaded: Loaded, place: str, *, add_special: bool) -> list[i
     )
 
 
-_ROOMY = 4  # characters of a token's bytes: accents that the tokenizer drops count too
+_ROOMY = 4  # characters of a token's bytes
+_PLENTY = 2  # times the tokens that are left: those at the place of the cut may be others
 
 
-def near(text: str, cut: Cut, loaded: Loaded) -> str:
-    """The part of a text that all tokens that are left of it are in: megabytes take seconds."""
+def read_near(
+    text: str, cut: Cut, loaded: Loaded, read: Callable[[str], list[int]]
+) -> tuple[str, list[int]]:
+    """The part of a text that all tokens that are left of it are in, and the part's tokens.
+
+    Megabytes take seconds. The part grows while it has few tokens, as spaces have in a BERT.
+    """
     tokenizer = loaded.config.tokenizer
     room = _ROOMY * (cut.most + 1) * (tokenizer.longest if tokenizer else 1)
-    if len(text) <= room:
-        return text
-    return text[-room:] if cut.from_start else text[:room]
+    while True:
+        part = text[-room:] if cut.from_start else text[:room]
+        tokens = read(part)
+        if len(part) == len(text) or len(tokens) >= _PLENTY * (cut.most + 1):
+            return part, tokens
+        room *= _ROOMY
 
 
 def asked(texts: Sequence[Tokens], param: str, *, per_token: bool = False) -> EmbeddingRequest:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import count
 
 import msgspec
@@ -24,7 +25,7 @@ from worker.api.common.vectors import (
     check_text,
     cut_of,
     longest_of,
-    near,
+    read_near,
     text_tokens,
     usage_of_texts,
 )
@@ -56,10 +57,8 @@ def pair_tokens(
 
     places  what the client calls the two. Raises RequestError that names one of them.
     """
-    if cut is not None:
-        query, document = (near(text, cut, loaded) for text in (query, document))
-    first, second = (
-        plain_tokens(text, loaded, place)
+    (query, first), (document, second) = (
+        _read(text, loaded, place, cut)
         for text, place in zip((query, document), places, strict=True)
     )
     own = len(second)
@@ -75,6 +74,12 @@ def pair_tokens(
             tokens = _filled_in(template, tokens, (first, second), cut, loaded, places[1])
     place = places[len(tokens) - own < longest_of(loaded)]
     return check_text(tokens, loaded, place)
+
+
+def _read(text: str, loaded: Loaded, place: str, cut: Cut | None) -> tuple[str, list[int]]:
+    """A text, or what may be left of it, and its tokens."""
+    read = partial(plain_tokens, loaded=loaded, param=place)
+    return (text, read(text)) if cut is None else read_near(text, cut, loaded, read)
 
 
 def _fitting(
@@ -318,7 +323,10 @@ def meta_of(path: str, request: EmbeddingRequest, **billed: int) -> CohereMeta:
 
 def _score(body: ScoreRequest, loaded: Loaded) -> Scoring:
     first, second = body.text_1 or body.queries, body.text_2 or body.documents
-    names = ("text_1", "text_2") if body.queries is None else ("queries", "documents")
+    names = (
+        "queries" if body.queries and not body.text_1 else "text_1",
+        "documents" if body.documents and not body.text_2 else "text_2",
+    )
     if not first or not second:
         name = names[bool(first)]
         raise RequestError(f"{name} is missing or empty.", param=name)

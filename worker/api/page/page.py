@@ -21,7 +21,8 @@ _HERE = Path(__file__).parent
 # all when it runs.
 _SCRIPTS = (
     "dom", "worker", "live", "requests", "gauges", "sampling", "tokens", "generation", "write",
-    "chat", "pictures", "compare", "code", "main",
+    "markdown", "conversation", "turns", "chat", "media", "store", "history", "compare", "code",
+    "main",
 )  # fmt: skip
 
 
@@ -29,17 +30,19 @@ _SCRIPTS = (
 def document() -> tuple[bytes, str]:
     """The page, and the Content-Security-Policy that lets nothing else run in it.
 
-    No script but this one, no assets from anywhere, requests to this worker only, no frame around
+    No scripts but these two, no assets from anywhere, requests to this worker only, no frame around
     it, and no text that is read as HTML (Trusted Types).
     """
     style = (_HERE / "page.css").read_text("utf-8")
     parts = [(_HERE / "script" / f"{name}.js").read_text("utf-8") for name in _SCRIPTS]
     script = "\n".join(["", *parts])
     page = (_HERE / "page.html").read_text("utf-8")
-    page = page.replace("{{style}}", style).replace("{{script}}", script)
+    library = (_HERE / "vendor" / "marked.js").read_text("utf-8")
+    page = page.replace("{{style}}", style).replace("{{library}}", library)
+    page = page.replace("{{script}}", script)
     policy = {
         "default-src": "'none'",
-        "script-src": _source_of(script),
+        "script-src": f"{_source_of(library)} {_source_of(script)}",
         "style-src": _source_of(style),
         "img-src": "data:",
         "connect-src": "'self'",

@@ -21,7 +21,7 @@ _PLAIN = frozenset(
 )  # fmt: skip
 _LIST = frozenset({"type", "items", "$defs", "definitions", "title", "description"})
 _MAX_DEPTH = 8  # of objects in each other
-_FIXED = "WS: /[ \\n]{1,16}/"
+_FIXED = r"WS: /[ \t\r\n]{1,16}/"
 
 
 class Lark:

@@ -18,7 +18,8 @@ _TEXT = frozenset({"string"})
 
 
 def types_of(schema: Any, root: Mapping[str, Any]) -> frozenset[str]:
-    """The JSON types that a schema allows, through anyOf, oneOf and $ref; all where it says none.
+    """The JSON types that a schema allows, through anyOf, oneOf, allOf and $ref; all where it says
+    none.
 
     root: the schema in which `#/...` leads somewhere
     """
@@ -52,8 +53,11 @@ def _named_types(schema: Any, root: Mapping[str, Any], seen: set[str]) -> frozen
             found = (_named_types(c, root, seen) for c in cast("list[Any]", choices))
             return frozenset[str]().union(*found)
     values: Any = [schema["const"]] if "const" in schema else schema.get("enum")
-    if isinstance(values, list) and all(isinstance(v, str) for v in cast("list[Any]", values)):
-        return frozenset({"string"})
+    if isinstance(values, list) and values:
+        return frozenset[str]().union(*map(_type_of, cast("list[Any]", values)))
+    if isinstance(parts := schema.get("allOf"), list):
+        each = [_named_types(part, root, seen) for part in cast("list[Any]", parts)]
+        return _ANY.intersection(*each)
     return _ANY
 
 
@@ -76,8 +80,8 @@ def referred(where: str, root: Mapping[str, Any]) -> Any:
 
 
 def part_of(schema: Any, name: str, root: Mapping[str, Any]) -> Any:
-    """The schema of an object's property or of a list's items, through anyOf, oneOf and $ref; None
-    where it says nothing."""
+    """The schema of an object's property or of a list's items, through anyOf, oneOf, allOf and
+    $ref; None where it says nothing."""
     todo, seen = [schema], set[str]()
     while todo:
         found = todo.pop()
@@ -88,7 +92,7 @@ def part_of(schema: Any, name: str, root: Mapping[str, Any]) -> Any:
         if isinstance(where, str) and where not in seen:
             seen.add(where)
             todo.append(referred(where, root))
-        for word in ("anyOf", "oneOf"):
+        for word in ("anyOf", "oneOf", "allOf"):
             if isinstance(choices := part.get(word), list):
                 todo += cast("list[Any]", choices)
         properties: Any = part.get("properties")

@@ -12,13 +12,13 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Generator
 from pathlib import Path
 
 import msgspec
 
 from worker.errors import BackendError
+from worker.files import scratch_folder
 from worker.gguf.split_name import SplitName
 from worker.llama.process import death
 
@@ -44,22 +44,22 @@ class QuantizeJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @contextlib.contextmanager
-def _readable(source: Path) -> Generator[Path]:
+def _readable(source: Path, target: Path) -> Generator[Path]:
     """The source under a name whose other files llama.cpp finds: they end in small letters."""
     name = SplitName.parse(source.name)
     if name is None or name.suffix.islower():
         yield source
         return
-    with tempfile.TemporaryDirectory(prefix="gguf-worker-") as folder:
+    with scratch_folder(target.parent) as folder:
         small = msgspec.structs.replace(name, suffix=name.suffix.lower())
         for own, theirs in zip(name.siblings(), small.siblings(), strict=True):
-            (Path(folder) / theirs).symlink_to(source.with_name(own).absolute())
-        yield Path(folder) / str(small)
+            (folder / theirs).symlink_to(source.with_name(own).absolute())
+        yield folder / str(small)
 
 
 def run(source: Path, target: Path, job: QuantizeJob, imatrix: Path | None) -> Generator[str]:
     """Run the quantiser's process; yields each line that llama.cpp logs. Raises BackendError."""
-    with _readable(source) as path:
+    with _readable(source, target) as path:
         yield from _run(path, source, target, job, imatrix)
 
 

@@ -27,7 +27,7 @@ from worker.http import paths
 from worker.http.replies import ErrorReply
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
-from worker.service.description.page import HEADERS, page_of
+from worker.service.description.page import HEADERS, pages_of
 from worker.service.description.routes import Description
 from worker.service.description.schemas import JsonSchema, Schemas
 
@@ -272,4 +272,4 @@ def description_of(apis: tuple[Api, ...], worker: Worker, loaded: Loaded) -> Des
     """Made anew; blocks."""
     has_key, has_page = bool(worker.settings.api_keys), worker.settings.page
     document = document_of(apis, model_id=loaded.model_id, has_key=has_key, has_page=has_page)
-    return Description(msgspec.json.encode(document), page_of(document), HEADERS)
+    return Description(msgspec.json.encode(document), pages_of(document), HEADERS)

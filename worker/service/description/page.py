@@ -1,4 +1,4 @@
-"""The description as one page of HTML: no script, nothing from elsewhere."""
+"""The description as pages of HTML, one for each API: no script, nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import base64
 import hashlib
 from collections.abc import Iterator
 from html import escape
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -66,9 +66,10 @@ body { font: 1rem/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; p
   overflow-wrap: anywhere; }
 code, pre { font: .9em/1.4 ui-monospace, monospace; }
 pre { background: var(--soft); padding: .5rem; white-space: pre-wrap; border-radius: 4px; }
-h2 { border-bottom: 1px solid var(--line); margin-top: 3rem; }
+h2 { border-bottom: 1px solid var(--line); margin-top: 2.5rem; font-size: 1.25rem; }
+nav ul { display: flex; flex-wrap: wrap; gap: .2rem 1rem; padding: 0; list-style: none; }
 h3 { margin-top: 2rem; }
-h3 code { background: var(--soft); padding: .1rem .3rem; border-radius: 4px; }
+h2 code { background: var(--soft); padding: .1rem .3rem; border-radius: 4px; }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; vertical-align: top; padding: .2rem .5rem;
   border-bottom: 1px solid var(--line); }
@@ -86,30 +87,85 @@ HEADERS = {
 ADDRESS = "{address}"
 _RESPONSES = "#/components/responses/"
 Operation = dict[str, Any]
+Group = tuple[Operation, list[str]]  # an operation, and all its methods and paths
 
 
-def page_of(document: dict[str, Any]) -> str:
-    """All of an OpenAPI document that `document_of` made; `ADDRESS` stands for the server."""
+def pages_of(document: dict[str, Any]) -> dict[str, str]:
+    """API -> its page, of an OpenAPI document that `document_of` made; `""`: the first page.
+
+    `ADDRESS` stands for the server.
+    """
+    groups = _grouped(document["paths"])
+    pages = {"": _page(document, "the API", _overview(document, groups))}
+    for tag in document["tags"]:
+        operations = [each for each in groups if each[0]["tags"] == [tag["name"]]]
+        pages[tag["name"]] = _page(document, tag["name"], _api(document, tag, operations))
+    return pages
+
+
+def _page(document: dict[str, Any], name: str, parts: Iterator[str]) -> str:
     info = document["info"]
-    title = f"{info['title']} {info['version']}: the API"
+    title = escape(f"{info['title']} {info['version']}: {name}")
+    links = [f'<li><a href="?api={tag["name"]}">{tag["name"]}</a></li>' for tag in document["tags"]]
     return "\n".join(
         [
             "<!doctype html>",
             '<html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>",
-            f"<header><h1>{escape(title)}</h1>",
-            *(f"<p>{_prose(part)}</p>" for part in info["description"].split("\n\n")),
-            f"<p>{_key(document)}</p>",
-            '<p>For programs: <a href="openapi.json">openapi.json</a>, OpenAPI 3.1.</p>',
-            "<nav><ul>",
-            *(f'<li><a href="#{tag["name"]}">{tag["name"]}</a></li>' for tag in document["tags"]),
-            '<li><a href="#shapes">Shapes</a></li></ul></nav></header><main>',
-            *_apis(document),
-            *_shapes(document["components"]["schemas"]),
+            f"<title>{title}</title><style>{_STYLE}</style></head><body>",
+            f"<header><h1>{title}</h1>",
+            '<nav aria-label="APIs"><ul><li><a href="docs">Overview</a></li>',
+            *links,
+            "</ul></nav></header><main>",
+            *parts,
             "</main></body></html>\n",
         ]
     )
+
+
+def _overview(document: dict[str, Any], groups: list[Group]) -> Iterator[str]:
+    yield from (f"<p>{_prose(part)}</p>" for part in document["info"]["description"].split("\n\n"))
+    yield f"<p>{_key(document)}</p>"
+    yield f"<p>This worker is at <code>{ADDRESS}</code>.</p>"
+    yield '<p>For programs: <a href="openapi.json">openapi.json</a>, OpenAPI 3.1.</p>'
+    for tag in document["tags"]:
+        name = tag["name"]
+        yield f'<section><h2><a href="?api={name}">{name}</a></h2>'
+        yield f"<p>{_prose(tag['description'])}</p><ul>"
+        for operation, names in groups:
+            if operation["tags"] == [name]:
+                shown = " ".join(f"<code>{escape(each)}</code>" for each in names)
+                yield f"<li>{shown} {_prose(operation['summary'])}</li>"
+        yield "</ul></section>"
+
+
+def _api(document: dict[str, Any], tag: dict[str, Any], groups: list[Group]) -> Iterator[str]:
+    yield f"<p>{_prose(tag['description'])}</p>"
+    responses: dict[str, Any] = document["components"]["responses"]
+    for operation, names in groups:
+        yield from _operation(operation, names, responses)
+    yield from _shapes(_named(groups, responses, document["components"]["schemas"]))
+
+
+def _named(value: Any, responses: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
+    """The schemas that a part of the document refers to, and those that they refer to."""
+    found: dict[str, Any] = {}
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, list | tuple):
+            waiting += cast("list[Any]", part)
+        elif isinstance(part, dict):
+            fields = cast("dict[str, Any]", part)
+            waiting += fields.values()
+            place = str(fields.get("$ref", ""))
+            name = place.rpartition("/")[2]
+            if place.startswith(_RESPONSES):
+                waiting.append(responses[name])
+            elif place.startswith(PLACE) and name not in found:
+                found[name] = schemas[name]
+                waiting.append(schemas[name])
+    return found
 
 
 def _key(document: dict[str, Any]) -> str:
@@ -124,19 +180,8 @@ def _prose(text: str) -> str:
     return "".join(f"<code>{part}</code>" if at % 2 else part for at, part in enumerate(parts))
 
 
-def _apis(document: dict[str, Any]) -> Iterator[str]:
-    groups = _grouped(document["paths"])
-    for tag in document["tags"]:
-        yield f'<section><h2 id="{tag["name"]}">{tag["name"]}</h2>'
-        yield f"<p>{_prose(tag['description'])}</p>"
-        for operation, names in groups:
-            if operation["tags"] == [tag["name"]]:
-                yield from _operation(operation, names, document["components"]["responses"])
-        yield "</section>"
-
-
-def _grouped(paths: dict[str, Any]) -> list[tuple[Operation, list[str]]]:
-    found: list[tuple[Operation, list[str]]] = []
+def _grouped(paths: dict[str, Any]) -> list[Group]:
+    found: list[Group] = []
     for path, methods in paths.items():
         for method, operation in methods.items():
             name = f"{method.upper()} {path}"
@@ -151,7 +196,7 @@ def _grouped(paths: dict[str, Any]) -> list[tuple[Operation, list[str]]]:
 
 def _operation(operation: Operation, names: list[str], shared: dict[str, Any]) -> Iterator[str]:
     shown = " ".join(f"<code>{escape(name)}</code>" for name in names)
-    yield f"<article><h3>{shown}</h3><p><strong>{_prose(operation['summary'])}.</strong> "
+    yield f"<article><h2>{shown}</h2><p><strong>{_prose(operation['summary'])}.</strong> "
     yield f"{_prose(operation['description'])}</p>"
     for parameter in operation.get("parameters", ()):
         yield f"<p><code>{parameter['name']}</code>: {_prose(parameter['description'])}</p>"

@@ -17,12 +17,12 @@ from worker.api.common.described import HTML, JSON, Described
 class Description(msgspec.Struct, frozen=True):
     """What the API is, for programs and for people.
 
-    page     HTML, as `page_of` makes it
+    pages    HTML, as `pages_of` makes it
     headers  with which it is sent
     """
 
     document: bytes
-    page: str
+    pages: dict[str, str]
     headers: dict[str, str]
 
 
@@ -33,18 +33,23 @@ async def openapi_json(description: Description) -> Response[bytes]:
 
 
 @get("/docs", summary="This description, to read")
-async def docs(request: HttpRequest, description: Description) -> Response[str]:
-    """One page of HTML, without a script and without anything from elsewhere."""
+async def docs(request: HttpRequest, description: Description, api: str = "") -> Response[str]:
+    """A page of HTML for each API, without a script and without anything from elsewhere."""
     from worker.service.description.page import ADDRESS
 
     scope = request.scope
     # Litestar's own address of a request is kept for the last 128 of them.
     host = request.headers.get("host") or ":".join(map(str, scope["server"] or ("localhost",)))
-    page = description.page.replace(ADDRESS, escape(f"{scope['scheme']}://{host}"))
+    page = description.pages.get(api, description.pages[""])
+    page = page.replace(ADDRESS, escape(f"{scope['scheme']}://{host}"))
     return Response(page, media_type="text/html", headers=description.headers)
 
 
 ROUTES = (
     Described(handler=openapi_json, gives={JSON: dict}),
-    Described(handler=docs, gives={HTML: str}),
+    Described(
+        handler=docs,
+        gives={HTML: str},
+        queries={"api": "An API's name, such as `OpenAI`; any other gives the first page."},
+    ),
 )

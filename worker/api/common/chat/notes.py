@@ -11,6 +11,8 @@ from typing import Any, cast
 
 import msgspec
 
+from worker.api.common.gallery import GALLERY
+
 # What says nothing to a model: names of things, bytes of media, marks for the server.
 _UNSAID = frozenset({
     "type", "id", "call_id", "tool_use_id", "cache_control", "signature", "encrypted_content",
@@ -18,7 +20,8 @@ _UNSAID = frozenset({
 })  # fmt: skip
 _BYTES = frozenset({"data", "b64_json", "blob", "bytes", "result", "file_data", "url"})
 _BASE64 = re.compile(r"[A-Za-z0-9+/=_\-\r\n]{256,}")
-_DATA_URL = re.compile(r"data:[\w.+-]+/[\w.+-]+[^,]{0,200};base64,")
+_DATA_URL = re.compile(r"data:([\w.+-]+)/[\w.+-]+[^,]{0,200};base64,")
+_MEDIA = ("image", "audio", "video")
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)
 _FAILED = frozenset({"incomplete", "failed", "error", "cancelled", "canceled"})
 _DEPTH = 20  # of values in each other that are searched for bytes
@@ -87,16 +90,30 @@ def _is_yes(value: Any) -> bool:
     return value.strip().lower() not in _NO if isinstance(value, str) else bool(value)
 
 
-def _shown(name: str, value: Any, depth: int = 0) -> Any:
-    """The same with bytes as a word on how many they are."""
+def without_media(value: Any) -> Any:
+    """A tool's own value with the data URLs of media as a word on how long they are."""
+    return _shown("", value, only_media=True)
+
+
+def _shown(name: str, value: Any, depth: int = 0, *, only_media: bool = False) -> Any:
+    """The same with bytes as a word on how many they are, and a warning if a medium is lost."""
     if isinstance(value, str):
-        is_bytes = _DATA_URL.match(value) or (name in _BYTES and _BASE64.fullmatch(value))
-        return f"({len(value)} characters of data are left out)" if is_bytes else value
+        url = _DATA_URL.match(value)
+        is_medium = url is not None and url[1] in _MEDIA
+        if url is not None and is_medium and (gallery := GALLERY.get()) is not None:
+            gallery.leave_out(url[1], why="it stands in a field that is read as text.")
+        is_bytes = url or (name in _BYTES and _BASE64.fullmatch(value))
+        if is_medium if only_media else is_bytes:
+            return f"({len(value)} characters of data are left out)"
+        return value
     if depth > _DEPTH:
         return value
     if isinstance(value, list):
-        return [_shown(name, each, depth + 1) for each in cast("list[Any]", value)]
+        each = cast("list[Any]", value)
+        return [_shown(name, part, depth + 1, only_media=only_media) for part in each]
     if isinstance(value, dict):
         inside = cast("dict[str, Any]", value)
-        return {key: _shown(key, each, depth + 1) for key, each in inside.items()}
+        return {
+            key: _shown(key, part, depth + 1, only_media=only_media) for key, part in inside.items()
+        }
     return value

@@ -22,8 +22,17 @@ from worker.api.common.chat.notes import (
 from worker.api.common.gallery import GALLERY, Gallery, in_lines
 from worker.errors import RequestError
 
-_KIND = re.compile(r"(?:input_|output_)?(image|audio|video)(?:[_/].*)?|(?:\w+_)?(screenshot)")
-# What one may say of itself, there or one level deeper.
+_KIND = re.compile(r"(?:input_|output_)?(image|audio|video)(?:[-_/].*)?|(?:\w+_)?(screenshot)")
+# What holds a picture or sound where its bytes are said to be one. Without a type its one field
+# says what it is.
+_AROUND = frozenset({
+    "file", "input_file", "document", "resource", "media", "inline_data", "inlineData",
+})  # fmt: skip
+_MIME = re.compile(r"(?:data:)?(image|audio|video)/")
+_MIMES = ("mimeType", "mime_type", "mediaType", "media_type")
+_BYTES = re.compile(r"data:[\w.+-]+/|[A-Za-z0-9+/_\-\s]{64,}=*$")
+_HEAD = 1024  # characters by which bytes are known
+# What one may say of itself, there or deeper.
 _CAPTIONS = (
     "title", "filename", "text", "transcript", "revised_prompt", "prompt", "caption", "alt",
     "alt_text", "description", "error",
@@ -33,22 +42,35 @@ _ADDRESSES = ("url", "uri", "image_url", "video_url", "audio_url", "image", "aud
 # All fields of such a part.
 MEDIA_FIELDS = frozenset({
     *_CAPTIONS, "source", "image_url", "input_audio", "audio", "video_url", "image", "video",
-    "data", "url", "mimeType", "mime_type", "media_type", "format", "file_id", "detail", "result",
-    "status",
+    "data", "url", *_MIMES, "format", "file_id", "detail", "result", "status", "base64", "blob",
+    "bytes", "file_data", "source_type", "uuid", "extras",
 })  # fmt: skip
 
 
 def medium_of(part: Mapping[str, Any]) -> str | None:
     """image, audio or video where a part is one; else None."""
     kind = part.get("type")
-    if not isinstance(kind, str):
-        return None
     if isinstance(part.get("content"), list):
         return None  # a block around others
-    if isinstance(part.get("source"), dict) and kind == "document":
+    if kind is None and len(part) == 1 and holds_bytes(part):
+        (kind,) = part
+    if not isinstance(kind, str):
         return None
-    found = _KIND.fullmatch(kind)
-    return found and (found[1] or "image")
+    if found := _KIND.fullmatch(kind):
+        return found[1] or "image"
+    return _kind_inside(part) if kind in _AROUND else None
+
+
+def holds_bytes(part: Mapping[str, Any]) -> bool:
+    """Whether a medium's bytes stand in the part, not where they are to be had."""
+    return any(_BYTES.match(place[:_HEAD]) for place in _places(part))
+
+
+def _kind_inside(part: Mapping[str, Any]) -> str | None:
+    places = _places(part)
+    told = [fields.get(name) for fields in _levels(part) for name in _MIMES] if places else []
+    kinds = (_MIME.match(each) for each in [*places, *told] if isinstance(each, str))
+    return next((found[1] for found in kinds if found), None)
 
 
 def is_heard(part: Mapping[str, Any]) -> bool:
@@ -60,6 +82,9 @@ def medium_words(part: Mapping[str, Any]) -> str:
     """Where the model sees or hears it, its words and its mark in the prompt. Else the words of a
     sound, or a note in brackets on a medium."""
     words = [text for _, text in _captions(part)]
+    own = {name: value for name, value in part.items() if isinstance(value, str | list)}
+    rest = said_fields(own, MEDIA_FIELDS)
+    words += [note_of("more", rest)] if rest else []
     if (mark := _mark_of(part)) is not None:
         return "\n".join([*words, mark])
     if is_heard(part):
@@ -108,7 +133,7 @@ def _mark_of(part: Mapping[str, Any], asked: tuple[str, str] | None = None) -> s
 
 def _places(part: Mapping[str, Any]) -> list[str]:
     """Where its bytes may stand: data, or addresses."""
-    names = (*_ADDRESSES, "data", "result")
+    names = (*_ADDRESSES, "data", "result", "base64", "blob", "bytes", "file_data")
     given = [fields.get(name) for fields in _levels(part) for name in names]
     return [each for each in given if isinstance(each, str) and each]
 
@@ -126,10 +151,11 @@ def _addresses(part: Mapping[str, Any]) -> Iterator[str]:
         yield from (fields[name] for name in _ADDRESSES if is_address(fields.get(name)))
 
 
-def _levels(part: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The part's fields, and those that stand one level deeper."""
+def _levels(part: Mapping[str, Any], deeper: int = 2) -> list[Mapping[str, Any]]:
+    """The part's fields, and those that stand up to two levels deeper."""
     inside = [cast("Mapping[str, Any]", each) for each in part.values() if isinstance(each, dict)]
-    return [part, *inside]
+    below = (_levels(each, deeper - 1) for each in inside) if deeper else ()
+    return [part, *(fields for level in below for fields in level)]
 
 
 ContentPart = dict[str, Any]

@@ -7,12 +7,20 @@ from typing import Any, cast
 
 import msgspec
 
-from worker.api.common.chat.notes import cited, has_failed, note_of, said_fields, written
+from worker.api.common.chat.notes import (
+    cited,
+    has_failed,
+    note_of,
+    said_fields,
+    without_media,
+    written,
+)
 from worker.api.common.chat.parts import (
     KINDS,
     MEDIA_FIELDS,
     PART_FIELDS,
     MessageContent,
+    holds_bytes,
     joined,
     medium_of,
     medium_words,
@@ -57,7 +65,7 @@ def output_of(given: Any) -> str:
     parts = cast("list[Any]", given if isinstance(given, list) else [given])
     if all(part is None or isinstance(part, str) or _is_part(part) for part in parts):
         return text_of(parts)
-    return written(given)
+    return written(without_media(given))
 
 
 def _is_part(value: Any) -> bool:
@@ -66,6 +74,8 @@ def _is_part(value: Any) -> bool:
         return False
     part = cast("Mapping[str, Any]", value)
     kind, is_medium = part.get("type"), medium_of(part) is not None
+    if is_medium and holds_bytes(part):
+        return True
     if not isinstance(kind, str) or not (kind in KINDS or is_medium):
         return False
     # What a part of that kind never has is a tool's own, and would not be told.
@@ -265,10 +275,10 @@ def _contents(given: PastMessage) -> tuple[MessageContent, ...]:
 
 
 def pictures_of(images: MessageContent) -> list[Any]:
-    """The pictures of Ollama's field as parts."""
+    """The pictures of Ollama's field as parts; in a list an empty one is a picture, too."""
+    given = [each or {"type": "image"} for each in images] if isinstance(images, list) else images
     return [
-        {**part, "type": "image", "text": None, "url": part.get("text")}
-        for part in parts_of(images)
+        {**part, "type": "image", "text": None, "url": part.get("text")} for part in parts_of(given)
     ]
 
 

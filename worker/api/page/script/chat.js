@@ -1,88 +1,160 @@
-// Chat: a conversation, kept in this page only.
+// Chat: asks, and answers that can be stopped, written again and branched.
 
-let turns = []; // {role, content} as the API takes them
+let shown = newConversation();
 
 const chat = new Generator("chat", () => {
-  const instructions = $("system").value.trim();
-  const draft = contentOf($("message").value.trim());
+  const system = $("system").value.trim();
+  const branch = branchOf(shown).map(sentOf);
+  const draft = contentOf($("message").value.trim(), media);
+  const asked = draft || (branch.length > 0 ? "" : $("message").placeholder);
   const messages = [
-    ...(instructions ? [{ role: "system", content: instructions }] : []),
-    ...turns,
-    ...(draft || turns.length > 0 ? [] : [{ role: "user", content: $("message").placeholder }]),
-    ...(draft ? [{ role: "user", content: draft }] : []),
+    ...(system ? [{ role: "system", content: system }] : []),
+    ...branch,
+    ...(asked ? [{ role: "user", content: asked }] : []),
   ];
-  const fields = { messages, truncation: "auto" };
-  return {
-    path: "v1/chat/completions",
-    body: requestOf(fields, { logprobs: true, top_logprobs: 5 }),
-  };
-});
+  const tools = toolsNow();
+  const scores = $("probabilities").checked ? { logprobs: true, top_logprobs: 5 } : {};
+  const fields = { messages, truncation: "auto", ...(tools?.length ? { tools } : {}) };
+  return { path: "v1/chat/completions", body: requestOf(fields, scores) };
+}, true);
 
-/** A new message in the list; returns where its text goes. */
-function addMessage(role, name) {
-  const text = el("div", { class: role === "user" ? "plain" : "tokens" });
-  const item = el("li", { class: role }, el("p", { class: "who" }, name), text);
-  $("messages").append(item);
-  if (role === "assistant") {
-    text.tabIndex = 0;
-    text.setAttribute("role", "group");
-    text.setAttribute("aria-label", "Answer. Arrow keys go from token to token.");
+/** The tools of the conversation; null: what stands in their field is no JSON. */
+function toolsNow() {
+  try {
+    const tools = JSON.parse($("tools").value.trim() || "[]");
+    return Array.isArray(tools) ? tools : [tools];
+  } catch {
+    return null;
   }
-  return text;
 }
 
-/** The element for thoughts before an answer: folded, and open at a click. */
-function addThought(answer) {
-  const text = el("div", { class: "thought tokens", tabindex: 0, role: "group" });
-  text.setAttribute("aria-label", "Thoughts. Arrow keys go from token to token.");
-  answer.before(el("details", {}, el("summary", {}, "Thoughts"), text));
-  return text;
+/** Adds messages behind a parent and answers them. Without an answer they are taken back. */
+async function addAndAnswer(parent, messages) {
+  if (!isOpen() || chat.abort) return false;
+  if (toolsNow() === null) {
+    $("system-part").open = true;
+    complain(chat.status, new Error("The tools are not JSON. Correct them in System prompt and tools."));
+    return false;
+  }
+  const conversation = shown;
+  const before = conversation.leaf;
+  conversation.leaf = parent;
+  let last = parent;
+  for (const message of messages) last = append(conversation, last, message).id;
+  conversation.title ||= wordsOf(branchOf(conversation)[0]).slice(0, 80);
+  const message = { role: "assistant", content: "", model };
+  const answer = new Answer(message);
+  showConversation();
+  $("messages").append(answer.item);
+  const running = chat.run(answer.item, (choice, scores) => answer.take(choice, scores));
+  append(conversation, last, message);
+  keep(conversation);
+  showRest();
+  keepAtEnd(answer.item, true);
+  const { isAnswered, stats } = await running;
+  answer.end();
+  if (isAnswered) {
+    message.stats = stats;
+  } else {
+    for (const each of [message, ...messages]) takeBack(conversation, each, before);
+  }
+  conversation.changed = Date.now();
+  if (shown === conversation) showConversation();
+  if (conversations.includes(conversation)) keep(conversation); // else it was deleted meanwhile
+  return isAnswered;
 }
 
 $("chat-form").addEventListener("submit", async (event) => {
   event.preventDefault();
   if (chat.send.disabled) return;
-  const shown = pictures;
-  const hasBegun = turns.length > 0 || shown.length > 0;
-  const said = $("message").value.trim() || (hasBegun ? "" : $("message").placeholder);
-  const asked = contentOf(said);
-  if (asked === "") return;
-  const begun = turns;
-  addMessage("user", "You").append(said, ...shown.map((src) => el("img", { src, alt: "A picture" })));
-  const answer = addMessage("assistant", model);
-  const content = new Tokens(answer);
-  let thought = null;
-  const running = chat.run(answer, ({ delta }, scores) => {
-    const thoughts = delta.reasoning_content ?? delta.reasoning;
-    if (thoughts) thought ??= new Tokens(addThought(answer));
-    if (thoughts) thought.add(thoughts, scores);
-    else content.add(delta.content ?? "", scores);
-  });
+  const parts = media;
+  const isNew = shown.messages.length === 0 && parts.length === 0;
+  const said = $("message").value.trim() || (isNew ? $("message").placeholder : "");
+  const content = contentOf(said, parts);
+  if (content === "") return;
   $("message").value = "";
-  setPictures([]);
+  setMedia([]);
   $("message").focus();
-  const isAnswered = await running;
-  if (turns !== begun) return; // a new chat began meanwhile
-  if (isAnswered) {
-    turns = [...turns, { role: "user", content: asked }, { role: "assistant", content: content.text }];
-  } else {
-    $("message").value ||= said;
-    if (pictures.length === 0) setPictures(shown);
-    for (const item of [...$("messages").children].slice(-2)) item.remove();
-  }
-  showCode();
+  const conversation = shown;
+  if ((await addAndAnswer(shown.leaf, [{ role: "user", content }])) || shown !== conversation) return;
+  $("message").value ||= said;
+  if (media.length === 0) setMedia(parts);
 });
-$("chat-new").addEventListener("click", () => {
-  chat.abort?.abort();
-  turns = [];
-  setPictures([]);
-  $("messages").replaceChildren();
-  say(chat.status, "");
-  showCode();
-});
-$("message").addEventListener("keydown", (event) => {
+
+async function regenerate(message) {
+  $("message").focus();
+  await addAndAnswer(message.parent, []);
+}
+
+/** Puts a field in the place of a message; sending it begins a branch. */
+function edit(message) {
+  const item = itemOf(message);
+  const text = item.querySelector(".text");
+  const field = el("textarea", { rows: 3, "aria-label": "Edit your message", spellcheck: "false" });
+  field.value = wordsOf(message);
+  const close = () => {
+    form.replaceWith(text);
+    showActions(message);
+    item.querySelector('[aria-label^="Edit"]').focus();
+  };
+  const send = el("button", { class: "main", type: "submit", "data-rests": "" }, "Send");
+  const form = el("form", { class: "edit" }, field, el("div", { class: "actions" }, send, button("Cancel", "Cancel editing", close)));
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const content = contentOf(field.value.trim(), mediaOf(message));
+    if (content === "" || send.disabled) return;
+    form.replaceWith(text);
+    $("message").focus();
+    await addAndAnswer(message.parent, [{ role: "user", content }]);
+  });
+  field.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") close();
+    else sendOnEnter(event, form);
+  });
+  text.replaceWith(form);
+  item.querySelector(".turn").replaceChildren();
+  field.focus();
+}
+
+function sendOnEnter(event, form) {
   if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
   event.preventDefault();
-  $("chat-form").requestSubmit();
+  form.requestSubmit();
+}
+
+/** Leaves the conversation that is shown; an answer that is written ends. */
+function openConversation(conversation) {
+  chat.abort?.abort();
+  shown = conversation;
+  $("system").value = conversation.system;
+  $("tools").value = conversation.tools;
+  setMedia([]);
+  say(chat.status, "");
+  chat.status.classList.remove("failed");
+  showConversation();
+  showTools();
+  keepAtEnd($("messages"), true);
+}
+
+function showTools() {
+  $("tools").setAttribute("aria-invalid", toolsNow() === null);
+  $("tools-error").hidden = toolsNow() !== null;
+}
+
+$("chat-new").addEventListener("click", () => {
+  openConversation({ ...newConversation(), system: $("system").value, tools: $("tools").value });
+  $("message").focus();
 });
-for (const name of ["message", "system"]) $(name).addEventListener("input", () => showCode());
+$("message").addEventListener("keydown", (event) => {
+  if (event.key === "Escape") chat.abort?.abort();
+  else sendOnEnter(event, $("chat-form"));
+});
+for (const name of ["message", "system", "tools"]) $(name).addEventListener("input", () => showCode());
+for (const name of ["system", "tools"]) {
+  $(name).addEventListener("change", () => {
+    shown[name] = $(name).value;
+    keepShown();
+  });
+}
+$("tools").addEventListener("input", showTools);
+$("probabilities").addEventListener("change", () => showCode());

@@ -2,7 +2,7 @@
 
 const KNOWN = new Set([
   ...["model", "input", "prompt", "messages", "max_tokens", "temperature", "top_p", "seed", "stop"],
-  ...["stream", "stream_options", "logprobs", "top_logprobs"],
+  ...["stream", "stream_options", "logprobs", "top_logprobs", "tools"],
 ]); // what the official client takes by name
 
 /** A text as a word of the shell. */
@@ -63,10 +63,13 @@ ${lines.join("\n")}
 
 function showCode() {
   if (!$("code").open) return;
-  const panel = [write, chat, compare].find((each) => !each.send.closest("section").hidden);
+  const panel = [chat, write, compare].find((each) => !each.send.closest("section").hidden);
   const { path, body } = panel.abort ? panel.sent : panel.requestNow();
-  // A picture's bytes say nothing to a reader.
-  const cut = (_, value) => (/^data:image\//.test(value) ? `${value.split(",")[0]},...` : value);
+  // The bytes of images and audio say nothing to a reader.
+  const cut = (name, value) => {
+    if (name === "data" && typeof value === "string") return "...";
+    return /^data:image\//.test(value) ? `${value.split(",")[0]},...` : value;
+  };
   const request = { path, body: JSON.parse(JSON.stringify(body, cut)) };
   say($("curl"), curlOf(request));
   say($("python"), pythonOf(request));
@@ -74,9 +77,5 @@ function showCode() {
 
 $("code").addEventListener("toggle", showCode);
 for (const button of document.querySelectorAll("[data-copy]")) {
-  button.addEventListener("click", async () => {
-    const text = $(button.dataset.copy);
-    getSelection().selectAllChildren(text); // what is left to do where there is no clipboard
-    await navigator.clipboard?.writeText(text.textContent).catch(() => {});
-  });
+  button.addEventListener("click", () => copyText($(button.dataset.copy).textContent, button));
 }

@@ -1,4 +1,4 @@
-// Compare: how alike lines are, by the cosine of their vectors.
+// Compare: how alike lines are, by the cosine of their embeddings.
 
 const MOST_LINES = 12;
 
@@ -9,7 +9,7 @@ const compare = {
   sent: null,
 
   enable() {
-    this.send.disabled = this.abort !== null || document.body.dataset.state !== "ready";
+    this.send.disabled = this.abort !== null || !isOpen();
   },
 
   requestNow() {
@@ -51,7 +51,7 @@ $("compare-form").addEventListener("submit", async (event) => {
     $("likeness").replaceChildren(likenessOf(request.body.input, vectors));
     const took = seconds((performance.now() - began) / 1000);
     const read = plural(answer.usage.prompt_tokens, "token");
-    say(compare.status, `${plural(vectors.length, "vector")} of ${vectors[0].length} numbers · ${read} · ${took}`);
+    say(compare.status, `${plural(vectors.length, "embedding")} of ${vectors[0].length} numbers · ${read} · ${took}`);
   } catch (error) {
     complain(compare.status, error);
   } finally {

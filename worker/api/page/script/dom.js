@@ -22,6 +22,25 @@ function complain(node, error) {
   say(node, error.message);
 }
 
+/** Copies a text, also where a page of plain HTTP has no clipboard, and says so in the button. */
+async function copyText(text, button) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    const field = el("textarea", { class: "sr" });
+    field.value = text;
+    (document.querySelector("dialog[open]") ?? document.body).append(field);
+    field.select();
+    document.execCommand("copy");
+    field.remove();
+    button.focus();
+  }
+  const before = button.dataset.label ?? button.firstChild.data;
+  button.dataset.label = before;
+  button.firstChild.data = "Copied";
+  setTimeout(() => (button.firstChild.data = before), 1500);
+}
+
 const count = (number) => Math.round(number).toLocaleString("en");
 const share = (part, whole) => (whole > 0 ? Math.min(1, part / whole) : 0);
 const percent = (part) =>

@@ -9,26 +9,26 @@ function showCache({ cells, kept }) {
   say($("cells-free"), `${count(cells.free)} free`);
   const places = [];
   if (kept.memory_limit_bytes) {
-    places.push(`Kept in memory: ${bytes(kept.memory_bytes)} of ${bytes(kept.memory_limit_bytes)}`);
+    places.push(`Cached in memory: ${bytes(kept.memory_bytes)} of ${bytes(kept.memory_limit_bytes)}`);
   }
   if (kept.disk_limit_bytes) {
     places.push(`on disk: ${bytes(kept.disk_bytes)} of ${bytes(kept.disk_limit_bytes)}`);
   }
-  say($("kept"), places.join(", ") || "No conversations are kept outside the cells.");
+  say($("kept"), places.join(", ") || "Nothing is cached outside the KV cache.");
 }
 
-/** The plan knows nothing of kept conversations: they come on top. */
+/** The plan knows nothing of cached conversations: they come on top. */
 function showMemory({ kept, memory }) {
   fill($("memory"), share(memory.resident_bytes, memory.planned_bytes + kept.memory_bytes));
   const parts = [`${bytes(memory.planned_bytes)} planned`];
-  if (kept.memory_bytes) parts.push(`${bytes(kept.memory_bytes)} for kept conversations`);
+  if (kept.memory_bytes) parts.push(`${bytes(kept.memory_bytes)} for cached conversations`);
   say($("memory-text"), `${bytes(memory.resident_bytes)} held; ${parts.join(", ")}`);
 }
 
 function showSpeeds(speeds, now) {
   const of = (column) => speeds.map((point) => [point[0], point[column]]);
-  drawChart($("written-chart"), $("written-speed"), "written", of(2), now);
-  drawChart($("read-chart"), $("read-speed"), "read", of(1), now);
+  drawChart($("written-chart"), $("written-speed"), "generated", of(2), now);
+  drawChart($("read-chart"), $("read-speed"), "processed", of(1), now);
 }
 
 /** A line of tokens a second over the last minutes, and its last and highest value as text. */

@@ -17,13 +17,15 @@ async function follow() {
     try {
       await watch(() => (pause = FIRST_PAUSE_MS));
       if (document.hidden) continue;
-      showGone();
+      // A worker that drains ends the stream, and answers until it exits.
+      if (document.body.dataset.state !== "draining") showGone();
     } catch (error) {
       if (error.status === 401) {
         await next(unlocked, "key");
         continue;
       }
       if (error.status === 503 && error.code === 503) await followLoad().catch(showGone);
+      else if (error.code === "draining") setState("draining", "shutting down");
       else if (error instanceof Refusal) setState("failed", error.message);
       else showGone(error);
     }
@@ -83,7 +85,8 @@ async function followLoad() {
 
 function showLive(seen) {
   const { worker } = seen;
-  setState(worker.state, worker.state === "ready" ? "live" : worker.state);
+  const state = worker.state === "ready" && worker.is_sleeping ? "asleep" : worker.state;
+  setState(state, { ready: "live", draining: "shutting down" }[state] ?? state);
   say($("name"), worker.model);
   const waiting = worker.waiting ? `, ${count(worker.waiting)} waiting` : "";
   const busy = `${count(worker.running)} of ${plural(worker.slots, "slot")} busy${waiting}`;

@@ -1,20 +1,21 @@
 // Tabs, and the begin.
 
-const tabs = [$("tab-write"), $("tab-chat"), $("tab-compare")];
+const tabs = [$("tab-chat"), $("tab-write"), $("tab-compare")];
+let isChosen = false; // by the reader, not by what the model can do
 
 function choose(chosen) {
   for (const tab of tabs) {
-    const isChosen = tab === chosen;
-    tab.setAttribute("aria-selected", isChosen);
-    tab.tabIndex = isChosen ? 0 : -1;
-    $(tab.getAttribute("aria-controls")).hidden = !isChosen;
+    const isShown = tab === chosen;
+    tab.setAttribute("aria-selected", isShown);
+    tab.tabIndex = isShown ? 0 : -1;
+    $(tab.getAttribute("aria-controls")).hidden = !isShown;
   }
   inspect(null);
   showCode();
 }
 
-/** Shows the tabs of what the model can do; the chosen one stays where it is among them. */
-function offer(capabilities) {
+/** Shows the tabs of what the model can do, and opens on Chat if its file has a template. */
+function offer(capabilities, chats) {
   const writes = capabilities.includes("text-gen");
   const shown = [writes, writes, capabilities.includes("embedding")];
   tabs.forEach((tab, index) => (tab.hidden = !shown[index]));
@@ -22,15 +23,20 @@ function offer(capabilities) {
   const chosen = tabs.find((tab) => tab.getAttribute("aria-selected") === "true");
   const first = tabs.find((tab) => !tab.hidden);
   if (chosen.hidden && first) choose(first);
+  else if (!isChosen && writes) choose(chats ? $("tab-chat") : $("tab-write"));
 }
 
 for (const tab of tabs) {
-  tab.addEventListener("click", () => choose(tab));
+  tab.addEventListener("click", () => {
+    isChosen = true;
+    choose(tab);
+  });
   tab.addEventListener("keydown", (event) => {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!step) return;
     const shown = tabs.filter((each) => !each.hidden);
     const next = shown.at((shown.indexOf(tab) + step) % shown.length);
+    isChosen = true;
     choose(next);
     next.focus();
   });

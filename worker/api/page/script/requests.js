@@ -57,12 +57,12 @@ function doingOf(request) {
   const parts = [];
   if (request.state === "waiting") {
     parts.push(`waiting for ${seconds(request.wait_s)}`);
-    parts.push(request.sequences ? plural(request.prompt_tokens, "token") + " to read" : "made ready");
+    parts.push(request.sequences ? plural(request.prompt_tokens, "token") + " to process" : "being prepared");
   } else if (request.state === "reading") {
-    parts.push(`reading ${count(request.read_tokens)} of ${plural(request.prompt_tokens, "token")}`);
+    parts.push(`processing ${count(request.read_tokens)} of ${plural(request.prompt_tokens, "token")}`);
   } else {
     const rate = request.tokens_per_second;
-    parts.push(rate === null ? "writing" : `writing ${speed(rate)} tok/s`);
+    parts.push(rate === null ? "generating" : `generating ${speed(rate)} tok/s`);
     const most = request.max_tokens === null ? "" : ` of ${count(request.max_tokens)}`;
     parts.push(`${count(request.generated_tokens)}${most} tokens`);
   }
@@ -80,7 +80,7 @@ function showEnded(ended) {
     ...ended.map((request) => {
       const rate = request.tokens_per_second;
       const text = [
-        `${count(request.prompt_tokens)} read, ${count(request.generated_tokens)} written`,
+        `${count(request.prompt_tokens)} prompt, ${count(request.generated_tokens)} generated`,
         ...(rate === null ? [] : [`${speed(rate)} tok/s`]),
         seconds(request.duration_s),
       ];

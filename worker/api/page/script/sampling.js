@@ -1,7 +1,6 @@
 // What runs here, and the fields of sampling with its defaults.
 
 const SAMPLING = ["temperature", "top_k", "top_p", "min_p", "repeat_penalty"];
-const MAX_TOKENS = $("max_tokens").defaultValue;
 let model = "";
 
 /** Asks for what does not change while a worker lives, and shows it. */
@@ -17,11 +16,10 @@ async function showModel() {
     field.defaultValue = value;
     if (!isTouched) field.value = value;
   }
-  offer(info.capabilities);
-  sees = props.modalities.vision;
-  $("pictures-hint").hidden = !sees;
+  offer(info.capabilities, Boolean(props.chat_template));
+  offerMedia(props.modalities);
   $("no-template").hidden = Boolean(props.chat_template);
-  const kept = info.draft === "none" ? {} : { Guesses: info.draft_model ?? info.draft };
+  const kept = info.draft === "none" ? {} : { "Speculative decoding": info.draft_model ?? info.draft };
   const card = {
     Name: model,
     Architecture: entry.meta.architecture,
@@ -43,7 +41,7 @@ async function showModel() {
 
 /** What the fields ask for beyond the defaults, as fields of a request. */
 function sampling() {
-  const asked = { max_tokens: $("max_tokens").value === "" ? -1 : +$("max_tokens").value };
+  const asked = $("max_tokens").value === "" ? {} : { max_tokens: +$("max_tokens").value };
   for (const name of SAMPLING) {
     const { value, defaultValue } = $(name);
     if (value !== "" && value !== defaultValue) asked[name] = +value;
@@ -64,6 +62,7 @@ function requestOf(fields, logprobs) {
     stream: true,
     stream_options: { include_usage: true },
     return_progress: true,
+    timings_per_token: true,
   };
 }
 
@@ -78,4 +77,3 @@ $("fields").addEventListener("submit", (event) => event.preventDefault());
 $("fields").addEventListener("reset", () => setTimeout(() => ($("tint").onchange(), describe())));
 $("tint").onchange = () => document.body.classList.toggle("tinted", $("tint").checked);
 $("tint").onchange();
-if (matchMedia("(max-width: 940px)").matches) $("sampling").open = false;

@@ -2,10 +2,17 @@
 
 let key = "";
 
-/** An answer that is an error, in the worker's own words. */
+const PLAIN = {
+  queue_full: () => "The worker is out of room: as many requests wait as it takes. Try again in a moment.",
+  context_length_exceeded: (said) => `Out of room. ${said}`,
+  draining: () => "The worker is shutting down and takes no new requests. Try again when it is back.",
+};
+
+/** An answer that is an error, in plain words or the worker's own. */
 class Refusal extends Error {
   constructor(status, error) {
-    super(error.message ?? `The worker answered ${status}.`);
+    const said = error.message ?? `The worker answered ${status}.`;
+    super(PLAIN[error.code]?.(said) ?? said);
     this.status = status;
     this.code = error.code;
   }
@@ -79,11 +86,22 @@ $("key-form").addEventListener("submit", () => {
   unlocked.dispatchEvent(new Event("key"));
 });
 
-/** Shows how the worker is: connecting, locked, loading, ready, draining, gone or failed. */
+const NOTICES = {
+  draining: "The worker is shutting down. Running answers may still end; new messages are refused.",
+  asleep: "The model is asleep to save memory. Your next message wakes it, which takes a moment.",
+  gone: "The worker does not answer. The page connects again as soon as it is back.",
+};
+
+/** Whether the worker takes requests. */
+const isOpen = () => ["ready", "asleep"].includes(document.body.dataset.state);
+
+/** Shows how the worker is: connecting, locked, loading, ready, asleep, draining, gone or failed. */
 function setState(name, text) {
   document.body.dataset.state = name;
   say($("state"), text);
   $("unlock").hidden = name !== "locked";
   $("loading").hidden = name !== "loading";
+  say($("notice"), NOTICES[name] ?? "");
+  $("notice").hidden = !NOTICES[name];
   for (const panel of [write, chat, compare]) panel.enable();
 }

@@ -1,8 +1,8 @@
-// Write: a text goes on.
+// Write: a text goes on, until the context ends if no limit is set.
 
 const write = new Generator("write", () => ({
   path: "v1/completions",
-  body: requestOf({ prompt: $("prompt").value || $("prompt").placeholder }, { logprobs: 5 }),
+  body: requestOf({ prompt: $("prompt").value || $("prompt").placeholder, max_tokens: -1 }, { logprobs: 5 }),
 }));
 let written = new Tokens($("written"));
 
