@@ -65,14 +65,47 @@ class Wire:
 
 
 class _Outlet:
-    """What an answer needs of a transport; its `close` waits for the rest of the request."""
+    """What an answer needs of a transport.
 
-    __slots__ = ("close", "is_closing", "write")
+    Its head goes with what follows in the same turn of the event loop, in one call of the system.
 
-    def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
-        self.write = transport.write
+    close_whole  closes once the rest of the request has come
+    """
+
+    __slots__ = ("_answer", "_head", "_loop", "_write", "close_whole", "is_closing")
+
+    def __init__(self, transport: asyncio.Transport, close_whole: Callable[[], None]) -> None:
+        self._write = transport.write
+        self._loop = asyncio.get_running_loop()
+        self._answer: RequestResponseCycle | None = None  # whose head is to come
+        self._head = b""
         self.is_closing = transport.is_closing
-        self.close = close
+        self.close_whole = close_whole
+
+    def begin(self, answer: RequestResponseCycle) -> None:
+        """What is written from now on is this answer's."""
+        self._answer = answer
+
+    def write(self, data: bytes) -> None:
+        answer = self._answer
+        if answer is None or not answer.response_started:  # that is `100 Continue`
+            self._write(self._head + data)
+            self._head = b""
+            return
+        self._answer = None
+        if answer.scope["method"] == "HEAD":  # nothing follows
+            self._write(data)
+        else:
+            self._head = data
+            self._loop.call_soon(self._release)
+
+    def _release(self) -> None:
+        if self._head:
+            self.write(b"")
+
+    def close(self) -> None:
+        self._release()
+        self.close_whole()
 
 
 class Protocol(HttpToolsProtocol, Connection):
@@ -125,7 +158,7 @@ class Protocol(HttpToolsProtocol, Connection):
             answering.message_event.set()
         self.pipeline.clear()
         # A cycle through `_end` would keep both until they are collected.
-        self._outlet.close = self.transport.close
+        self._outlet.close_whole = self.transport.close
         # Timers would hold on to 8 kB for each connection until then.
         self._cancel_deadline()
         self._cancel_patience()
@@ -299,6 +332,7 @@ class Protocol(HttpToolsProtocol, Connection):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._answering = cycle
         cycle.transport = self._outlet
+        self._outlet.begin(cycle)
         if self.is_guest:
             cycle.keep_alive = False
         cycle.scope[WIRE] = Wire(cycle)  # type: ignore[typeddict-unknown-key]

@@ -167,13 +167,15 @@ class Gate:
         return None
 
     async def _take_turn(self, sleeper: Sleeper | None) -> None:
-        """In each turn of the event loop one begins: who comes meanwhile does not wait long.
+        """Of several one begins in each turn of the event loop: who comes meanwhile does not wait
+        long.
 
         Those that wait for the model have their places.
         """
         try:
-            async with self._turn:
-                await asyncio.sleep(0)
+            if self._num_entering > 1:
+                async with self._turn:
+                    await asyncio.sleep(0)
             if sleeper is not None:
                 await sleeper.come()
         finally:

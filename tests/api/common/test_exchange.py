@@ -144,3 +144,35 @@ def test_what_cannot_be_told() -> None:
     client = Client()
     asyncio.run(streamed(client, ("a", "b", "!")))
     assert client.got == b"ab[failed][closed]"
+
+
+def test_who_leaves_ends_its_work_alone() -> None:
+    """The stream is closed and the call returns; who cancels the call from outside hears of it."""
+
+    async def scenario() -> None:
+        client = Client()
+        aborted: list[str] = []
+        stream = Stream(["a"], aborted.append)
+        left = asyncio.Event()
+
+        async def receive() -> dict[str, str]:
+            await left.wait()
+            return {"type": "http.disconnect"}
+
+        exchange = Letters(stream, streaming=True)
+        answering = asyncio.create_task(exchange({}, receive, client.send))
+        await turns()
+        left.set()
+        await answering
+        assert aborted == ["a"]
+        assert not answering.cancelling()
+
+        exchange = Letters(Stream(["b"], aborted.append), streaming=True)
+        answering = asyncio.create_task(exchange({}, client.receive, client.send))
+        await turns()
+        answering.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await answering
+        assert aborted == ["a", "b"]
+
+    asyncio.run(scenario())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, ClassVar
@@ -38,6 +37,7 @@ class Exchange(ABC):
     content_type: ClassVar[bytes] = sse.CONTENT_TYPE  # of a stream
     closing: ClassVar[bytes] = sse.DONE  # what ends every stream of events
     _wire: Wire | None = None
+    _pulse: asyncio.Task[None] | None = None
 
     def __init__(self, stream: Stream, *, streaming: bool) -> None:
         self.stream = stream
@@ -79,37 +79,47 @@ class Exchange(ABC):
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer, or stop as soon as the client has left."""
         self._wire = scope.get(WIRE)
-        answer = asyncio.ensure_future(self._answer(send))
+        task = asyncio.current_task()
+        assert task is not None
+        is_left = is_over = False
+
+        def leave(_: object) -> None:
+            nonlocal is_left
+            if not is_over:
+                is_left = True
+                task.cancel()
+
         gone = asyncio.ensure_future(until_gone(receive))
-        pulse = asyncio.ensure_future(self._keep_alive(send))
+        gone.add_done_callback(leave)
+        first_s = PULSE_S / 2 if self.streaming else WHOLE_S  # the first within a second
+        self._timer = asyncio.get_running_loop().call_later(first_s, self._keep_alive, send, 0)
         try:
-            await asyncio.wait({answer, gone, pulse}, return_when=asyncio.FIRST_COMPLETED)
+            await self._answer(send)
+        except asyncio.CancelledError:
+            if not is_left or task.uncancel():  # somebody else cancels it
+                raise
         finally:
+            is_over = True
             self.stream.close()
-            for task in (answer, gone, pulse):
-                if not task.done():
-                    task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await answer
+            self._timer.cancel()
+            if self._pulse is not None:
+                self._pulse.cancel()
+            gone.cancel()
             self._wire = None
 
-    async def _keep_alive(self, send: Any) -> None:
+    def _keep_alive(self, send: Any, seen: int) -> None:
         """Say so each second while there is no event. Whoever stops reading is let go below.
 
         Before a whole answer, which is JSON, there may be blanks.
+
+        seen  parts that there were a second ago
         """
-        seen, pulse = 0, None
-        await asyncio.sleep(PULSE_S / 2 if self.streaming else WHOLE_S)  # the first within a second
-        try:
-            while True:
-                is_silent, seen = seen == self._num_parts, self._num_parts
-                if is_silent and not self._num_writing:
-                    # A task: to wait here for a reader that stopped would be to wait for ever.
-                    pulse = asyncio.ensure_future(self._say_something(send))
-                await asyncio.sleep(PULSE_S)
-        finally:
-            if pulse is not None:
-                pulse.cancel()
+        if seen == self._num_parts and not self._num_writing:
+            # A task: nobody waits for a reader that stopped.
+            self._pulse = asyncio.ensure_future(self._say_something(send))
+        self._timer = asyncio.get_running_loop().call_later(
+            PULSE_S, self._keep_alive, send, self._num_parts
+        )
 
     async def _say_something(self, send: Any) -> None:
         if not self._num_writing and not self._has_ended:
