@@ -20,7 +20,12 @@ def writes(messages: list[Any], request: bytes = b"GET / HTTP/1.1\r\n") -> list[
     transport = Mock(spec=asyncio.Transport)
     transport.get_extra_info.return_value = None
     transport.is_closing.return_value = False
-    transport.write.side_effect = lambda data: written.append(data) if data else None
+
+    def write(data: bytes) -> None:
+        if data:
+            written.append(data)
+
+    transport.write.side_effect = write
 
     async def app(_scope: Any, _receive: Any, send: Any) -> None:
         for message in messages:
