@@ -27,7 +27,7 @@ from gguf_fleet.command import Command
 from gguf_fleet.errors import FleetError
 from gguf_fleet.need import Need
 from gguf_fleet.reports import ReadyWord, Reports
-from gguf_fleet.said import pass_on
+from gguf_fleet.said import pass_on, sentence_of
 
 HEARTBEAT_S = 1.0
 # Starts of a worker after the first one, in so many seconds: one that leaves more often, or does
@@ -158,7 +158,7 @@ class Charge:
         code = await self.process.wait()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._reading, 1)
-        last = self._lines[-1] if self._lines else "it said nothing"
+        last = sentence_of(self._lines[-1]) if self._lines else "it said nothing"
         return WorkerGoneError(f"The worker left with code {code}: {last}")
 
     async def _end_what_hangs(self) -> None:
