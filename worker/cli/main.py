@@ -41,8 +41,8 @@ COMMANDS = {
 }
 # Another name of a command -> the command.
 _SAME = {"run": "chat"}
-# A word that names a model and not a command: a file, NAME:QUANT or ORGANIZATION/REPOSITORY.
 _FLAG = re.compile(r"(?<![\w-])--?[a-zA-Z][\w-]*")
+# A word that names a model and not a command: a file, NAME:QUANT or ORGANIZATION/REPOSITORY.
 _MODEL = re.compile(r".*[/:].*|.*\.gguf", re.IGNORECASE | re.DOTALL)
 # Entry points of commands that come with other distributions: functions of the words behind the
 # command's name, which return the exit code.
