@@ -15,6 +15,7 @@ from worker.llama.backend import LlamaBackend
 from worker.llama.calibrate import AttentionShape, calibration
 from worker.llama.companion import DraftModel, Heads
 from worker.llama.context import ContextOptions
+from worker.llama.guides.guides import Guides
 from worker.llama.process import openmp
 from worker.llama.process.memory import stay_small
 from worker.llama.residency import allocated, kernels_of
@@ -38,11 +39,17 @@ def load_backend(
 
 
 def open_backend(
-    weights: Weights, settings: Settings, prepared: Prepared, *, chunk_outputs: int = CHUNK_OUTPUTS
+    weights: Weights,
+    settings: Settings,
+    prepared: Prepared,
+    *,
+    chunk_outputs: int = CHUNK_OUTPUTS,
+    guides: Guides | None = None,
 ) -> LlamaBackend:
     """A context over loaded weights, which it closes with itself; checked and warmed up.
 
-    `chunk_outputs` rows of a prompt can have their logits in one batch.
+    chunk_outputs: rows of a prompt that can have their logits in one batch
+    guides: of the same file, when it was in memory before
     """
     stay_small()
     library.proof().verdict().require()  # before anything is computed
@@ -73,6 +80,7 @@ def open_backend(
         weights,
         own if config.only_embeds else options,
         embeds=shape if config.only_embeds else None,
+        guides=guides,
     )
     try:
         if shape is not None and backend.embedder is None:

@@ -32,6 +32,8 @@ class Companion:
 
     layers: tuple[str, ...]
     buffers: tuple[tuple[str, int], ...]
+    max_length: int
+    vocab_size: int
 
     def __init__(self, context: Context, stack: contextlib.ExitStack) -> None:
         """`context` has as many compute threads as the model's, in the same thread: libgomp makes a
