@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
 
 from worker import log, machine
 from worker.cache.store import Store
@@ -14,10 +18,11 @@ from worker.lifecycle.adapter_loader import AdapterLoader
 from worker.lifecycle.adapters import ServedAdapters
 from worker.lifecycle.default_sampling import changed_sampling, default_sampling
 from worker.lifecycle.devices import Devices
+from worker.lifecycle.loading import Native, open_backend, open_draft
 from worker.lifecycle.media import MediaReader
+from worker.lifecycle.prepared import Prepared, check_memory, load_weights
 from worker.lifecycle.slots import NamedSlots
 from worker.llama.backend import LlamaBackend
-from worker.llama.companion import Companion
 from worker.llama.process import memory
 from worker.llama.process.memory import return_pages
 from worker.llama.residency import allocated
@@ -32,22 +37,6 @@ _STRETCH = 4 << 20
 _IDLE_S, _BESIDE_S = 0.02, 0.5
 
 _log = log.get("lifecycle")
-
-
-class Native(NamedTuple):
-    """What native code holds of a model.
-
-    draft  guesses tokens: a draft model, or the model's own heads
-    """
-
-    backend: LlamaBackend
-    draft: Companion | None
-
-    def close(self) -> None:
-        """Free it; safe to call again."""
-        if self.draft is not None:  # heads are a part of the model
-            self.draft.close()
-        self.backend.close()
 
 
 @dataclass(kw_only=True, eq=False)
@@ -156,6 +145,21 @@ class Loaded:
         self.native.close()
         self.is_away = True
         return_pages()
+
+    def load_again(
+        self, path: Path, prepared: Prepared, on_progress: Callable[[float], bool]
+    ) -> Native:
+        """In a thread of its own: what was prepared at the start, with the adapters that are served
+        now. Raises what loading raises."""
+        prepared = msgspec.structs.replace(prepared, adapters=self.adapters.all)
+        check_memory(prepared, self.settings)
+        weights = load_weights(path, self.settings, prepared, on_progress)
+        backend = open_backend(weights, self.settings, prepared, guides=self.backend.guides)
+        try:
+            return Native(backend, open_draft(self.settings, prepared, backend))
+        except BaseException:
+            backend.close()
+            raise
 
     def bring_back(self, native: Native) -> None:
         """In the engine's thread: go on with what was loaded again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,7 +14,7 @@ from worker.lifecycle.prepared import Prepared, load_weights, maps_file, note_na
 from worker.llama import library
 from worker.llama.backend import LlamaBackend
 from worker.llama.calibrate import AttentionShape, calibration
-from worker.llama.companion import DraftModel, Heads
+from worker.llama.companion import Companion, DraftModel, Heads
 from worker.llama.context import ContextOptions
 from worker.llama.guides.guides import Guides
 from worker.llama.process import openmp
@@ -28,6 +29,22 @@ from worker.model.config import ModelConfig
 from worker.settings import Settings
 
 _THREAD_BYTES = 16 << 20
+
+
+class Native(NamedTuple):
+    """What native code holds of a model.
+
+    draft  guesses tokens: a draft model, or the model's own heads
+    """
+
+    backend: LlamaBackend
+    draft: Companion | None
+
+    def close(self) -> None:
+        """Free it; safe to call again."""
+        if self.draft is not None:  # heads are a part of the model
+            self.draft.close()
+        self.backend.close()
 
 
 def load_backend(
@@ -257,9 +274,7 @@ def slots_for(plan: MemoryPlan, kernels: Kernels) -> int:
     return whole if slots > 1 and steps // whole == steps // slots else slots
 
 
-def gpu_bytes(
-    devices: Devices, backend: LlamaBackend, draft: DraftModel | Heads | None = None
-) -> int:
+def gpu_bytes(devices: Devices, native: Native) -> int:
     """Bytes of GPU memory that loading took, measured; 0 where the CPU's memory holds the model.
 
     devices: with what was free on them before the load
@@ -269,6 +284,7 @@ def gpu_bytes(
     now = {device.name: device.memory_free for device in library.devices()}
     taken = (d.memory_free - now.get(d.name, d.memory_free) for d in devices.chosen)
     # A CPU behind an RPC server does not tell what is free: there llama.cpp's word counts.
+    backend, draft = native
     places = allocated(
         backend.weights.residency, backend.context.residency, draft.buffers if draft else ()
     )

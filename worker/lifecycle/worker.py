@@ -8,10 +8,9 @@ import threading
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Generator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
-
-import msgspec
 
 from worker import log
 from worker.errors import (
@@ -33,7 +32,7 @@ from worker.settings import Settings
 if TYPE_CHECKING:
     from worker.lifecycle.compose import LoadedParts
     from worker.lifecycle.kept import Recalled
-    from worker.lifecycle.loaded import Loaded, Native
+    from worker.lifecycle.loaded import Loaded
     from worker.lifecycle.media import MediaReader
     from worker.lifecycle.prepared import Prepared
 
@@ -152,9 +151,7 @@ class Worker:
 
     def _start(self, made: LoadedParts) -> None:
         """Put an engine over the model, and a watchdog over the engine."""
-        from worker.lifecycle.compose import compose
-
-        self._loaded = compose(self.settings, self.model_id, made, self.fail)
+        self._loaded = made.compose(self.settings, self.model_id, self.fail)
         self._recalled, thread = made.recalled, self._loaded.engine
         thread.start()
         layers = made.native.backend.weights.residency.layers
@@ -195,36 +192,11 @@ class Worker:
                     self.model_path, self.settings, prepared, self._report_progress
                 )
             with self.timed("more imports"):  # `service/server.py` began them beside the weights
-                from worker.lifecycle.compose import LoadedParts
-                from worker.lifecycle.kept import Recalled, open_store
-                from worker.lifecycle.loaded import Native
-                from worker.lifecycle.loading import gpu_bytes, open_backend, open_draft
-            backend = open_backend(weights, self.settings, prepared)
-            self.parts |= backend.seconds
-            draft = None
-            try:
-                with self.timed("draft"):
-                    try:
-                        draft = open_draft(self.settings, prepared, backend)
-                    except WorkerError as error:
-                        if self.settings.uses_heads or not prepared.uses_heads:
-                            raise
-                        prepared = self.prepared = msgspec.structs.replace(prepared, guesses="auto")
-                        log.get("load").warning(
-                            "the file's heads that guess tokens are not used", reason=str(error)
-                        )
-                with self.timed("store"):
-                    store = open_store(self.settings, prepared, backend)
-                    recalls = prepared.guesses in ("auto", "both")
-                    recalled = Recalled(self.settings, prepared) if recalls else None
-                if media is not None:
-                    media.wait(backend.context.rows_together)
-                vram_bytes = gpu_bytes(prepared.devices, backend, draft)
-                native = Native(backend, draft)
-                return LoadedParts(prepared, native, store, recalled, media, vram_bytes)
-            except BaseException:
-                Native(backend, draft).close()
-                raise
+                from worker.lifecycle.compose import load_parts
+            made = load_parts(weights, self.settings, prepared, media, self.timed)
+            self.prepared = made.prepared
+            self.parts |= made.native.backend.seconds
+            return made
         except BaseException:
             if media is not None:
                 media.close()
@@ -246,11 +218,13 @@ class Worker:
     async def _bring_back(self) -> None:
         """Load it again. Raises WakeError where that fails, and the next request tries again;
         UnavailableError where the worker has failed too often, or stops."""
-        loaded, began = self._serving(), time.monotonic()
+        loaded, prepared, began = self._serving(), self.prepared, time.monotonic()
+        assert prepared is not None
         self._is_waking = True
         log.get("worker").info("the model wakes")
         try:
-            native = await in_thread("load", lambda: self._load_again(loaded))
+            again = partial(loaded.load_again, self.model_path, prepared, self._report_progress)
+            native = await in_thread("load", again)
         except Exception as error:
             self._serving()
             raise self._failed_to_wake(error) from error
@@ -264,23 +238,6 @@ class Worker:
             raise
         self._moving = asyncio.create_task(loaded.use_large_pages())
         log.get("worker").info("the model is back", seconds=round(time.monotonic() - began, 3))
-
-    def _load_again(self, loaded: Loaded) -> Native:
-        """What was prepared at the start, with the adapters that are served now."""
-        from worker.lifecycle.loaded import Native
-        from worker.lifecycle.loading import open_backend, open_draft
-        from worker.lifecycle.prepared import check_memory, load_weights
-
-        assert self.prepared is not None
-        prepared = msgspec.structs.replace(self.prepared, adapters=loaded.adapters.all)
-        check_memory(prepared, self.settings)
-        weights = load_weights(self.model_path, self.settings, prepared, self._report_progress)
-        backend = open_backend(weights, self.settings, prepared, guides=loaded.backend.guides)
-        try:
-            return Native(backend, open_draft(self.settings, prepared, backend))
-        except BaseException:
-            backend.close()
-            raise
 
     def _failed_to_wake(self, error: Exception) -> UnavailableError:
         """What those who wait are told; after `--wake-attempts` failures the worker has failed."""
