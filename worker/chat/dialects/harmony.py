@@ -29,8 +29,12 @@ from worker.chat.reading.lark import Lark, row
 from worker.chat.reading.source import DamagedError, Steps, StepwiseReader
 
 START, CHANNEL, CONSTRAIN, MESSAGE, END = (
-    "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>"
-)  # fmt: skip
+    "<|start|>",
+    "<|channel|>",
+    "<|constrain|>",
+    "<|message|>",
+    "<|end|>",
+)
 MARKERS = (START, CHANNEL, CONSTRAIN, MESSAGE, END)
 _OPENING = f"{START}assistant"
 _UNSTARTED = f"assistant{CHANNEL}"  # an opening without its first mark

@@ -225,8 +225,12 @@ class Guesser:
         if drafter is None or drafter.is_broken or not alone:
             return False
         longest = drafter.longest
-        asked = [s for s, draft, _ in drafted if drafter.can_guess(s, longest)
-                 if sum(draft.chances()) < expected(draft.rates["model"], longest)]  # fmt: skip
+        asked = [
+            s
+            for s, draft, _ in drafted
+            if drafter.can_guess(s, longest)
+            if sum(draft.chances()) < expected(draft.rates["model"], longest)
+        ]
         length = self._best_length(drafter, asked, streams, max_rows) if asked else 0
         trial = self._trials["model"]
         if length:

@@ -227,8 +227,9 @@ class Rounds(Generic[Held, BackendT]):
                 self._forget(min(idle, key=lambda held: held.used))
             except BatchError as error:
                 self.is_broken = True
-                log.get("engine").warning("what guesses tokens failed and is not used any more",
-                                          reason=str(error))  # fmt: skip
+                log.get("engine").warning(
+                    "what guesses tokens failed and is not used any more", reason=str(error)
+                )
                 return False
             else:
                 return True
