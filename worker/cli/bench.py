@@ -20,6 +20,9 @@ from worker.cli.model import model_path, with_draft_path
 from worker.cli.options import add_options, reader, settings_from
 from worker.demo import HELDOUT_PATH, MODEL_PATH
 from worker.errors import UsageError
+from worker.files import cache_folder
+from worker.hub.catalog import load_catalog
+from worker.hub.name import Named, parse
 from worker.settings import Settings
 from worker.values import number
 
@@ -76,7 +79,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Measure and report; or compare two reports; or clean up."""
     from worker.bench.run.cache import DEFAULT_BYTES, BenchCache
-    from worker.files import cache_folder
 
     if arguments.compare:
         return _compare(*map(Path, arguments.compare), as_json=arguments.json)
@@ -235,12 +237,10 @@ def levels_of(
 
 def _pulled(text: str, settings: Settings) -> dict[str, Path]:
     """The encodings that are here of a catalogue's model named without one."""
-    from worker.hub.name import Named, parse
 
     reference = parse(text)
     if not isinstance(reference, Named) or reference.quant is not None:
         return {}
-    from worker.hub.catalog import load_catalog
     from worker.hub.locate import downloaded
 
     return downloaded(load_catalog(settings.catalog).find(reference.name))

@@ -245,7 +245,6 @@ def _answer() -> PlanAnswer:
 
 def _planned(found: PlanAnswer, settings: Settings, places: tuple[PlannedPlace, ...]) -> PlanAnswer:
     """This machine's CPU is taken to keep weights as those of the places do."""
-    from worker.cli.model import model_path, with_draft_path
     from worker.lifecycle.devices import Devices
     from worker.lifecycle.prepared import (
         find_projector,

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 
 from worker import machine
 from worker.cli.options import add_options, settings_from
+from worker.cli.progress import pull_progress
 from worker.errors import DownloadError, UsageError
+from worker.hub.catalog import load_catalog
 from worker.hub.name import parse
+from worker.machine import human_bytes
 
 if TYPE_CHECKING:
     from worker.hub.catalog import Catalog
@@ -44,7 +47,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Bring the models one after the other. The first failure ends the command."""
-    from worker.hub.catalog import load_catalog
 
     settings = settings_from(arguments)
     catalog = load_catalog(settings.catalog)
@@ -59,7 +61,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _pull(catalog: Catalog, arguments: argparse.Namespace, *, projector: bool) -> int:
     from worker.cli.console import data_console, plain, write_json
-    from worker.cli.progress import pull_progress
     from worker.hub.pull import find, pull
 
     memory = machine.memory()
@@ -77,7 +78,6 @@ def _pull(catalog: Catalog, arguments: argparse.Namespace, *, projector: bool) -
 
 
 def _sentence(pulled: Pulled) -> str:
-    from worker.machine import human_bytes
 
     size = human_bytes(pulled.size_bytes)
     fetched = human_bytes(pulled.fetched_bytes) if pulled.fetched_bytes else "nothing"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from worker import machine
 from worker.cli.model import model_path
 from worker.cli.options import add_options, settings_from
+from worker.cli.progress import load_progress
 from worker.errors import UsageError, counted
 from worker.machine import human_bytes
 
@@ -100,7 +101,6 @@ def _table(made: QuantizePlan, *, dry_run: bool) -> Any:
 @contextlib.contextmanager
 def _progress(name: str) -> Generator[Callable[[float], object]]:
     """A bar on stderr. Without a terminal one line at each quarter."""
-    from worker.cli.progress import load_progress
 
     quarters = iter((0.25, 0.5, 0.75))
     upcoming = next(quarters)

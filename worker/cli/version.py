@@ -7,6 +7,7 @@ import platform
 from typing import TYPE_CHECKING
 
 from worker import __version__, machine
+from worker.cli.calibrate import told
 from worker.machine import human_bytes
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ def run(arguments: argparse.Namespace) -> int:
 
     from rich.table import Table
 
-    from worker.cli.calibrate import told
     from worker.cli.console import data_console, write_json
     from worker.llama import library, soundness, variants
     from worker.llama.calibrate import kept
