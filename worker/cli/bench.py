@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from worker import machine
+from worker.cli.console import data_console, write_json
 from worker.cli.model import model_path, with_draft_path
 from worker.cli.options import add_options, reader, settings_from
 from worker.demo import HELDOUT_PATH, MODEL_PATH
@@ -91,7 +92,6 @@ def run(arguments: argparse.Namespace) -> int:
     from worker.bench.report.documents import write_report
     from worker.bench.run.bench import Bench
     from worker.cli.bench_table import report_table, summary, watch
-    from worker.cli.console import data_console, write_json
 
     plan, makes_vectors = _plan(arguments)
     out = _folder(arguments.out)
@@ -117,7 +117,6 @@ def _compare_vectors(plan: BenchPlan, cache: BenchCache, out: Path | None, *, as
     from worker.bench.embedding import EmbeddingBench, as_markdown
     from worker.bench.report.documents import write_documents
     from worker.cli.bench_table import vector_table, watch
-    from worker.cli.console import data_console, write_json
 
     with _ending_well():
         report = watch(EmbeddingBench(plan, cache).events(), vector_table)
@@ -264,7 +263,6 @@ def _folder(name: str | None) -> Path | None:
 def _compare(before: Path, after: Path, *, as_json: bool) -> int:
     from worker.bench.report.changes import changes_between, read_report
     from worker.cli.bench_table import changes_table
-    from worker.cli.console import data_console, write_json
 
     changes = changes_between(read_report(before), read_report(after))
     if as_json:

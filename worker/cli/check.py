@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from worker import log
 from worker.audit.found import candidates
 from worker.chat.places import table_of
+from worker.cli.console import data_console, one_line, write_json
 from worker.cli.model import model_path
 from worker.cli.options import add_options, settings_from
 from worker.cli.progress import bar_on_stderr, of_bytes
@@ -133,7 +134,6 @@ class CheckProgress:
         now = time.monotonic()
         if now < self._due:
             return
-        from worker.cli.console import one_line
 
         self._due = now + _PAUSE_S
         if self._bar is None:
@@ -164,8 +164,6 @@ if TYPE_CHECKING:
 def show(verdict: FileVerdict, *, as_json: bool) -> None:
     """Write one line to standard output at once."""
     from rich.text import Text
-
-    from worker.cli.console import data_console, one_line, write_json
 
     if as_json:
         write_json(verdict)

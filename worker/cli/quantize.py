@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from worker import machine
+from worker.cli.console import data_console, pairs, write_json
 from worker.cli.model import model_path
 from worker.cli.options import add_options, settings_from
 from worker.cli.progress import load_progress
@@ -51,7 +52,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the file, or with --dry-run say what it would be."""
-    from worker.cli.console import data_console, write_json
     from worker.llama.quantize.plan import QuantizeOptions, plan
     from worker.llama.quantize.target import quantize
 
@@ -83,7 +83,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _table(made: QuantizePlan, *, dry_run: bool) -> Any:
-    from worker.cli.console import pairs
 
     rows = {
         "size": f"{human_bytes(made.file_bytes)} of {human_bytes(made.source_bytes)}, "

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from worker.cli.check import places
+from worker.cli.console import data_console, pairs, write_json
 from worker.cli.model import model_path
 from worker.cli.options import add_options, settings_from
 from worker.errors import ModelFileError
@@ -46,7 +47,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the config. Raises ModelFileError where the file is no usable model or adapter."""
-    from worker.cli.console import data_console, pairs, write_json
     from worker.gguf.splits import open_header
     from worker.model.adapter import load_adapter
     from worker.model.config import load_config
@@ -76,7 +76,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _show_adapter(adapter: AdapterConfig, *, as_json: bool) -> None:
-    from worker.cli.console import data_console, pairs, write_json
 
     if as_json:
         write_json(adapter)
@@ -95,7 +94,6 @@ def _show_adapter(adapter: AdapterConfig, *, as_json: bool) -> None:
 
 
 def _show_projector(projector: ProjectorConfig, *, as_json: bool) -> None:
-    from worker.cli.console import data_console, pairs, write_json
 
     if as_json:
         write_json(projector)
