@@ -12,14 +12,14 @@ from typing import Annotated
 import msgspec
 from litestar import Response, get, post
 
-from worker.api.common.body import HttpRequest, read_json
-from worker.api.common.bounds import characters, items
-from worker.api.common.described import JSON, TOKENIZED, Api, Described
-from worker.api.common.errors import json_response
-from worker.api.common.logprobs import token_text
-from worker.api.common.origins import Asker
-from worker.api.common.preparing import Preparing
-from worker.api.common.prompts import without_bos
+from worker.api.answer.errors import json_response
+from worker.api.answer.logprobs import token_text
+from worker.api.described import JSON, TOKENIZED, Api, Described
+from worker.api.intake.body import HttpRequest, read_json
+from worker.api.intake.bounds import characters, items
+from worker.api.intake.origins import Asker
+from worker.api.intake.preparing import Preparing
+from worker.api.intake.prompts import without_bos
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.limits import TEXT, TOKENS

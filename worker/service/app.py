@@ -10,16 +10,16 @@ from litestar import Litestar, Router
 from litestar.datastructures import State
 from litestar.di import Provide
 
+from worker.api.answer.errors import on_error
 from worker.api.anthropic.routes import API as ANTHROPIC
-from worker.api.common.body import Bodies
-from worker.api.common.chat.templates import format_of
-from worker.api.common.described import Api
-from worker.api.common.errors import on_error
-from worker.api.common.origins import guard_of
-from worker.api.common.preparing import Preparing
+from worker.api.described import Api
 from worker.api.embeddings.routes import API as VECTORS
 from worker.api.info.readings import Window
 from worker.api.info.routes import API as WORKER
+from worker.api.intake.body import Bodies
+from worker.api.intake.chat.templates import format_of
+from worker.api.intake.origins import guard_of
+from worker.api.intake.preparing import Preparing
 from worker.api.jobs.registry import Jobs
 from worker.api.jobs.routes import API as JOBS
 from worker.api.llama_server.routes import API as LLAMA_SERVER

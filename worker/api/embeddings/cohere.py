@@ -10,21 +10,21 @@ import numpy as np
 from litestar import post
 from litestar.types import ASGIApp
 
-from worker.api.common.body import HttpRequest
-from worker.api.common.bounds import at_least, items
-from worker.api.common.preparing import Preparing
-from worker.api.common.vectors import (
+from worker.api.answer.vectors import VectorExchange
+from worker.api.embeddings.encoding import Elements, encoded
+from worker.api.embeddings.ranking import meta_of
+from worker.api.embeddings.schemas import BASE64, TYPES, CohereMeta
+from worker.api.intake.body import HttpRequest
+from worker.api.intake.bounds import at_least, items
+from worker.api.intake.preparing import Preparing
+from worker.api.intake.texts import (
     CutFields,
-    VectorExchange,
     asked,
     check_pooled,
     check_width,
     cut_of,
     texts_of,
 )
-from worker.api.embeddings.encoding import Elements, encoded
-from worker.api.embeddings.ranking import meta_of
-from worker.api.embeddings.schemas import BASE64, TYPES, CohereMeta
 from worker.engine.embedding import EmbeddingRequest, normalised
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded

@@ -13,22 +13,7 @@ import numpy as np
 from litestar import post
 from litestar.types import ASGIApp
 
-from worker.api.common.body import HttpRequest
-from worker.api.common.preparing import Preparing
-from worker.api.common.prompts import plain_tokens
-from worker.api.common.vectors import (
-    Cut,
-    Tokens,
-    VectorExchange,
-    asked,
-    check_count,
-    check_text,
-    cut_of,
-    longest_of,
-    read_near,
-    text_tokens,
-    usage_of_texts,
-)
+from worker.api.answer.vectors import VectorExchange, usage_of_texts
 from worker.api.embeddings.schemas import (
     CohereMeta,
     CohereVersion,
@@ -41,6 +26,20 @@ from worker.api.embeddings.schemas import (
     ScoreList,
     ScoreRequest,
     VoyageRank,
+)
+from worker.api.intake.body import HttpRequest
+from worker.api.intake.preparing import Preparing
+from worker.api.intake.prompts import plain_tokens
+from worker.api.intake.texts import (
+    Cut,
+    Tokens,
+    asked,
+    check_count,
+    check_text,
+    cut_of,
+    longest_of,
+    read_near,
+    text_tokens,
 )
 from worker.engine.embedding import EmbeddingBackend, EmbeddingRequest, normalised
 from worker.errors import RequestError

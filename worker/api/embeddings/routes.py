@@ -11,21 +11,8 @@ import numpy as np
 from litestar import post
 from litestar.types import ASGIApp
 
-from worker.api.common.body import HttpRequest
-from worker.api.common.described import JSON, NO_SCORES, NO_VECTORS, PROMPT, QUEUE, Api, Described
-from worker.api.common.origins import Asker
-from worker.api.common.preparing import Preparing
-from worker.api.common.vectors import (
-    MOST_NORM,
-    VectorExchange,
-    asked,
-    check_pooled,
-    check_vectors,
-    check_width,
-    cut_of,
-    texts_of,
-    usage_of_texts,
-)
+from worker.api.answer.vectors import VectorExchange, usage_of_texts
+from worker.api.described import JSON, NO_SCORES, NO_VECTORS, PROMPT, QUEUE, Api, Described
 from worker.api.embeddings.cohere import CohereEmbedReply, CohereEmbedRequest, cohere_embed
 from worker.api.embeddings.encoding import KINDS, encoded
 from worker.api.embeddings.ranking import rerank, score
@@ -55,6 +42,18 @@ from worker.api.embeddings.tei import (
     tei_embed_all,
     tei_predict,
     tei_similarity,
+)
+from worker.api.intake.body import HttpRequest
+from worker.api.intake.origins import Asker
+from worker.api.intake.preparing import Preparing
+from worker.api.intake.texts import (
+    MOST_NORM,
+    asked,
+    check_pooled,
+    check_vectors,
+    check_width,
+    cut_of,
+    texts_of,
 )
 from worker.engine.embedding import EmbeddingRequest, normalised
 from worker.errors import RequestError

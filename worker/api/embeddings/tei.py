@@ -11,14 +11,22 @@ import numpy as np
 from litestar import post
 from litestar.types import ASGIApp
 
-from worker.api.common.body import HttpRequest
-from worker.api.common.bounds import at_least
-from worker.api.common.preparing import Preparing
-from worker.api.common.vectors import (
+from worker.api.answer.vectors import VectorExchange
+from worker.api.embeddings.ranking import (
+    Given,
+    Scoring,
+    chances,
+    check_scores,
+    match_of,
+    pair_tokens,
+)
+from worker.api.intake.body import HttpRequest
+from worker.api.intake.bounds import at_least
+from worker.api.intake.preparing import Preparing
+from worker.api.intake.texts import (
     CutFields,
     Inputs,
     Tokens,
-    VectorExchange,
     asked,
     check_count,
     check_pooled,
@@ -27,14 +35,6 @@ from worker.api.common.vectors import (
     cut_of,
     text_tokens,
     texts_of,
-)
-from worker.api.embeddings.ranking import (
-    Given,
-    Scoring,
-    chances,
-    check_scores,
-    match_of,
-    pair_tokens,
 )
 from worker.engine.embedding import EmbeddingRequest, normalised
 from worker.errors import RequestError

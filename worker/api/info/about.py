@@ -10,10 +10,10 @@ import msgspec
 from litestar import Response, get
 
 from worker import __version__
-from worker.api.common.adapters import named
-from worker.api.common.body import HttpRequest
-from worker.api.common.errors import json_response
+from worker.api.answer.errors import json_response
 from worker.api.info.readings import Window
+from worker.api.intake.adapters import named
+from worker.api.intake.body import HttpRequest
 from worker.errors import NotFoundError
 from worker.http import paths
 from worker.lifecycle.loaded import Loaded

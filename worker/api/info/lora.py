@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 from litestar import Response, get, post
 
-from worker.api.common.adapters import AdapterScale, scales_of
-from worker.api.common.body import HttpRequest, read_json
-from worker.api.common.errors import json_response
+from worker.api.answer.errors import json_response
+from worker.api.intake.adapters import AdapterScale, scales_of
+from worker.api.intake.body import HttpRequest, read_json
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.values import name

@@ -6,7 +6,7 @@ from __future__ import annotations
 import msgspec
 from litestar import Response, get, post
 
-from worker.api.common.errors import json_response
+from worker.api.answer.errors import json_response
 from worker.errors import RequestError, UnavailableError
 from worker.http import paths
 from worker.lifecycle.sleeper import Sleeper

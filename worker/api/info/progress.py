@@ -9,7 +9,7 @@ import msgspec
 from litestar import get
 from litestar.response import Stream
 
-from worker.api.common.errors import event_stream
+from worker.api.answer.errors import event_stream
 from worker.errors import UnavailableError, WorkerError
 from worker.http import paths, sse
 from worker.lifecycle.state import State

@@ -9,9 +9,9 @@ import msgspec
 from litestar import Response, get
 
 from worker import __version__, log
-from worker.api.common.chat.templates import WITH_TOOLS, source_of
-from worker.api.common.errors import json_response
-from worker.api.common.sampling import told_settings
+from worker.api.answer.errors import json_response
+from worker.api.intake.chat.templates import WITH_TOOLS, source_of
+from worker.api.intake.sampling import told_settings
 from worker.engine.stats import SequenceProgress
 from worker.errors import UnavailableError
 from worker.lifecycle.default_sampling import default_sampling

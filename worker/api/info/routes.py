@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from worker.api.common.adapters import MODEL_ID, NO_MODEL, AdapterScale
-from worker.api.common.described import EVENTS, JSON, TEXT, Api, Described
-from worker.api.common.origins import Asker
+from worker.api.described import EVENTS, JSON, TEXT, Api, Described
 from worker.api.info.about import (
     Health,
     Info,
@@ -29,6 +27,8 @@ from worker.api.info.lora import (
 from worker.api.info.power import ShutdownReply, Sleeping, is_sleeping, shutdown, sleep, wake_up
 from worker.api.info.progress import LoadProgress, NotLoaded, Ready, progress
 from worker.api.info.props import Props, SlotInfo, props, slots
+from worker.api.intake.adapters import MODEL_ID, NO_MODEL, AdapterScale
+from worker.api.intake.origins import Asker
 from worker.errors import ForbiddenError, NotFoundError, RequestError, UnavailableError
 from worker.http import paths
 

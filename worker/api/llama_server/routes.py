@@ -7,13 +7,13 @@ from typing import Any
 from litestar import post
 from litestar.types import ASGIApp
 
-from worker.api.common.body import HttpRequest
-from worker.api.common.bounds import check_alternatives, stops_of, tokens_of
-from worker.api.common.described import EVENTS, GENERATION, JSON, PROMPT, Api, Described
-from worker.api.common.generation import Generation, run
-from worker.api.common.origins import Asker
-from worker.api.common.preparing import Preparing
-from worker.api.common.sampling import sampling_of
+from worker.api.described import EVENTS, GENERATION, JSON, PROMPT, Api, Described
+from worker.api.intake.body import HttpRequest
+from worker.api.intake.bounds import check_alternatives, stops_of, tokens_of
+from worker.api.intake.generation import Generation, run
+from worker.api.intake.origins import Asker
+from worker.api.intake.preparing import Preparing
+from worker.api.intake.sampling import sampling_of
 from worker.api.llama_server.exchange import WritingExchange
 from worker.api.llama_server.prompts import PARAM, place_of, prompts_of
 from worker.api.llama_server.schemas import (

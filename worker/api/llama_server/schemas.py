@@ -6,10 +6,10 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from worker.api.common.bounds import between, count_from, texts
-from worker.api.common.logprobs import TopToken
-from worker.api.common.sampling import SamplingFields
-from worker.api.common.usage import LlamaTimings, PromptProgress
+from worker.api.answer.logprobs import TopToken
+from worker.api.answer.usage import LlamaTimings, PromptProgress
+from worker.api.intake.bounds import between, count_from, texts
+from worker.api.intake.sampling import SamplingFields
 from worker.limits import LOGPROBS, SEQUENCES, STOP, STOPS
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 from litestar import Response, post
 
-from worker.api.common.body import HttpRequest, read_json
-from worker.api.common.errors import json_response
+from worker.api.answer.errors import json_response
+from worker.api.intake.body import HttpRequest, read_json
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 

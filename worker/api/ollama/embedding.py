@@ -11,14 +11,14 @@ import numpy as np
 from litestar import post
 from litestar.types import ASGIApp
 
-from worker.api.common.body import HttpRequest
-from worker.api.common.bounds import at_least
-from worker.api.common.errors import json_response
-from worker.api.common.preparing import Preparing
-from worker.api.common.vectors import (
+from worker.api.answer.errors import json_response
+from worker.api.answer.vectors import VectorExchange
+from worker.api.intake.body import HttpRequest
+from worker.api.intake.bounds import at_least
+from worker.api.intake.preparing import Preparing
+from worker.api.intake.texts import (
     Cut,
     Inputs,
-    VectorExchange,
     asked,
     check_vectors,
     check_width,

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from litestar import Response, delete, get, post
 
-from worker.api.common.errors import json_response
+from worker.api.answer.errors import json_response
 from worker.errors import NotSupportedError
 from worker.lifecycle.loaded import Loaded
 

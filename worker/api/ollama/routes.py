@@ -7,9 +7,9 @@ from typing import Any, cast
 from litestar import post
 from litestar.types import ASGIApp
 
-from worker.api.common.body import HttpRequest
-from worker.api.common.chat.asking import answer_to
-from worker.api.common.described import (
+from worker.api.answer.errors import json_response
+from worker.api.answer.shapes import OllamaErrorReply
+from worker.api.described import (
     CHAT,
     GENERATION,
     JSON,
@@ -21,11 +21,11 @@ from worker.api.common.described import (
     Api,
     Described,
 )
-from worker.api.common.errors import json_response
-from worker.api.common.generation import Generation, run
-from worker.api.common.origins import Asker
-from worker.api.common.preparing import Preparing
-from worker.api.common.shapes import OllamaErrorReply
+from worker.api.intake.body import HttpRequest
+from worker.api.intake.chat.asking import answer_to
+from worker.api.intake.generation import Generation, run
+from worker.api.intake.origins import Asker
+from worker.api.intake.preparing import Preparing
 from worker.api.ollama.chat_input import (
     chat_of,
     check_asked,

@@ -9,14 +9,14 @@ from litestar import Response, post
 from litestar.types import ASGIApp
 from msgspec import UNSET, UnsetType
 
-from worker.api.common.body import HttpRequest
-from worker.api.common.chat.answer_state import AnswerState
-from worker.api.common.chat.asking import answer_to
-from worker.api.common.errors import json_response
-from worker.api.common.generation import Generation, run
-from worker.api.common.logprobs import SpelledIds, TokenScore, token_score
-from worker.api.common.preparing import Preparing
-from worker.api.common.usage import InputTokens
+from worker.api.answer.answer_state import AnswerState
+from worker.api.answer.errors import json_response
+from worker.api.answer.logprobs import SpelledIds, TokenScore, token_score
+from worker.api.answer.usage import InputTokens
+from worker.api.intake.body import HttpRequest
+from worker.api.intake.chat.asking import answer_to
+from worker.api.intake.generation import Generation, run
+from worker.api.intake.preparing import Preparing
 from worker.api.openai.chat_input import chat_input_of
 from worker.api.openai.exchange import Answer, OpenAIExchange, tells
 from worker.api.openai.schemas import (

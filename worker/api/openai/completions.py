@@ -8,14 +8,14 @@ from litestar import post
 from litestar.types import ASGIApp
 from msgspec import UNSET
 
-from worker.api.common.body import HttpRequest
-from worker.api.common.bounds import check_alternatives, stops_of, tokens_of, truncates
-from worker.api.common.constraints import not_held
-from worker.api.common.generation import Generation, run
-from worker.api.common.logprobs import LogprobArrays, SpelledIds, joined, mean_logprob
-from worker.api.common.preparing import Preparing
-from worker.api.common.prompts import TextPrompt, infill_prompt, text_prompt, token_prompt
-from worker.api.common.sampling import sampling_of
+from worker.api.answer.logprobs import LogprobArrays, SpelledIds, joined, mean_logprob
+from worker.api.intake.body import HttpRequest
+from worker.api.intake.bounds import check_alternatives, stops_of, tokens_of, truncates
+from worker.api.intake.constraints import not_held
+from worker.api.intake.generation import Generation, run
+from worker.api.intake.preparing import Preparing
+from worker.api.intake.prompts import TextPrompt, infill_prompt, text_prompt, token_prompt
+from worker.api.intake.sampling import sampling_of
 from worker.api.openai.exchange import Answer, OpenAIExchange, tells
 from worker.api.openai.schemas import Choice, Completion, CompletionRequest, Logprobs
 from worker.engine.request import GenerationParams, check_length

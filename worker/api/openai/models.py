@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import msgspec
 from litestar import Response, get
 
-from worker.api.common.adapters import named
-from worker.api.common.errors import json_response
+from worker.api.answer.errors import json_response
+from worker.api.intake.adapters import named
 from worker.lifecycle.adapters import Adapter
 from worker.lifecycle.loaded import Loaded
 

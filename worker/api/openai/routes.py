@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from worker.api.common.adapters import MODEL_ID, NO_MODEL
-from worker.api.common.described import (
+from worker.api.answer.usage import InputTokens
+from worker.api.described import (
     CHAT,
     EVENTS,
     FORMED,
@@ -16,8 +16,8 @@ from worker.api.common.described import (
     Api,
     Described,
 )
-from worker.api.common.origins import Asker
-from worker.api.common.usage import InputTokens
+from worker.api.intake.adapters import MODEL_ID, NO_MODEL
+from worker.api.intake.origins import Asker
 from worker.api.openai.chat import apply_template, chat_completions, chat_input_tokens
 from worker.api.openai.completions import completions
 from worker.api.openai.models import ModelEntry, ModelList, model, models
