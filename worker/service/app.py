@@ -29,7 +29,6 @@ from worker.api.requests import API as REQUESTS
 from worker.api.requests import RequestView
 from worker.api.responses.routes import API as RESPONSES
 from worker.api.responses.store import ResponseStore
-from worker.api.tokens import API as TOKENS
 from worker.chat.format import ChatFormat
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
@@ -40,7 +39,7 @@ from worker.settings import Settings
 _WORKER = msgspec.structs.replace(WORKER, routes=(*WORKER.routes, *ROUTES))
 # All routes, in the order in which they are described.
 APIS = (
-    OPENAI, RESPONSES, ANTHROPIC, OLLAMA, LLAMA_SERVER, VECTORS, TOKENS, JOBS, REQUESTS, _WORKER,
+    OPENAI, RESPONSES, ANTHROPIC, OLLAMA, LLAMA_SERVER, VECTORS, JOBS, REQUESTS, _WORKER,
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""POST /tokenize and /detokenize, GET /tokenizer_info: llama-server's field names and vLLM's.
+"""Texts to tokens and back, under llama-server's field names and vLLM's.
 
 Nothing reaches native code but text of a bounded length; token ids are looked up in a table,
 because one that is out of range would end the process there.
@@ -10,22 +10,13 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
-from litestar import Response, get, post
 
-from worker.api.answer.errors import json_response
 from worker.api.answer.logprobs import token_text
-from worker.api.described import JSON, TOKENIZED, Api, Described
-from worker.api.intake.body import HttpRequest, read_json
 from worker.api.intake.bounds import characters, items
-from worker.api.intake.origins import Asker
-from worker.api.intake.preparing import Preparing
 from worker.api.intake.prompts import without_bos
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.limits import TEXT, TOKENS
-
-# What takes longer than handing it to a thread and back.
-_INLINE = 4096
 
 Text = Annotated[str | None, characters(TEXT.most)]
 
@@ -170,64 +161,8 @@ def info_of(loaded: Loaded) -> TokenizerInfo:
     )
 
 
-@post("/tokenize", status_code=200, summary="Text to token ids")
-async def tokenize_text(
-    request: HttpRequest, preparing: Preparing, loaded: Loaded
-) -> Response[bytes]:
-    """With their texts where those are asked for."""
-    body = await read_json(request, TokenizeRequest)
-    if len(body.content or body.prompt or "") <= _INLINE:
-        return json_response(tokenize(body, loaded))
-    return json_response(await preparing.aside(request, body, tokenize, body, loaded))
-
-
-@post("/detokenize", status_code=200, summary="Token ids to text")
-async def detokenize_tokens(
-    request: HttpRequest, preparing: Preparing, loaded: Loaded
-) -> Response[bytes]:
-    """Under both names."""
-    body = await read_json(request, DetokenizeRequest)
-    if len(body.tokens or ()) <= _INLINE:
-        return json_response(detokenize(body, loaded))
-    return json_response(await preparing.aside(request, body, detokenize, body, loaded))
-
-
-@get("/tokenizer_info", summary="The tokenizer's special tokens and rules")
-async def tokenizer_info(loaded: Loaded) -> Response[bytes]:
-    """What evaluation harnesses ask for."""
-    return json_response(info_of(loaded))
-
-
 def _piece(raw: bytes) -> str | list[int]:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
         return list(raw)
-
-
-API = Api(
-    name="Tokens",
-    text="Text to tokens and back, as llama-server and vLLM name it.",
-    routes=(
-        Described(
-            handler=tokenize_text,
-            asker=Asker.NAMED,
-            takes=TokenizeRequest,
-            gives={JSON: TokenizeReply},
-            refuses=TOKENIZED,
-            examples={
-                "with pieces": {"content": "Once upon a time", "with_pieces": True},
-                "as a prompt": {"prompt": "Once upon a time", "return_token_strs": True},
-            },
-        ),
-        Described(
-            handler=detokenize_tokens,
-            asker=Asker.NAMED,
-            takes=DetokenizeRequest,
-            needs=("tokens",),
-            gives={JSON: DetokenizeReply},
-            examples={"two tokens": {"tokens": [1, 400]}},
-        ),
-        Described(handler=tokenizer_info, gives={JSON: TokenizerInfo}),
-    ),
-)

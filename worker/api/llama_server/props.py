@@ -1,4 +1,4 @@
-"""GET /props and /slots: what runs here, in the shapes that callers of llama-server read."""
+"""What runs here, in the shapes that callers of llama-server read."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ import zlib
 from typing import Any
 
 import msgspec
-from litestar import Response, get
 
 from worker import __version__, log
-from worker.api.answer.errors import json_response
 from worker.api.intake.chat.templates import WITH_TOOLS, source_of
 from worker.api.intake.sampling import told_settings
 from worker.engine.stats import SequenceProgress
-from worker.errors import UnavailableError
 from worker.lifecycle.default_sampling import default_sampling
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
@@ -162,20 +159,3 @@ def _slot(
         rest = sequence.limit - sequence.num_prompt - sampled
         slot.next_token = [NextToken(sampled, rest, has_new_line=sequence.has_line)]
     return slot
-
-
-@get("/props", summary="What runs here")
-async def props(worker: Worker, loaded: Loaded) -> Response[bytes]:
-    """llama-server's shape."""
-    return json_response(props_of(worker, loaded))
-
-
-@get("/slots", summary="What each slot does")
-async def slots(
-    worker: Worker, loaded: Loaded, fail_on_no_slot: str | None = None
-) -> Response[bytes]:
-    """llama-server's shape; 503 where one was asked for and none is idle."""
-    found = slots_of(worker, loaded)
-    if fail_on_no_slot and all(slot.is_processing for slot in found):
-        raise UnavailableError("no slot available", code="no_slot")
-    return json_response(found)
