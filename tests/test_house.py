@@ -20,6 +20,7 @@ ROOT = TOP / "worker"
 # package -> the packages of ours that it may import
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
+    "budget": {"errors"},
     "limits": set(),
     "log": set(),
     "demo": set(),
@@ -39,11 +40,11 @@ ALLOWED: dict[str, set[str]] = {
     "chat": {"grammar", "limits", "errors"},
     "grammar": {"limits", "errors"},
     "llama": {
-        "grammar", "engine", "cache", "memory", "model", "gguf", "files", "machine", "limits",
+        "budget", "grammar", "engine", "cache", "memory", "model", "gguf", "files", "machine", "limits",
         "isolation", "errors", "log",
     },
     "lifecycle": {
-        "audit", "llama", "engine", "cache", "chat", "memory", "model", "settings", "machine",
+        "budget", "audit", "llama", "engine", "cache", "chat", "memory", "model", "settings", "machine",
         "files", "limits", "errors", "log",
     },
     "http": {
@@ -52,7 +53,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "requests": {"http", "engine", "lifecycle", "errors", "log"},
     "api": {
-        "requests", "http", "lifecycle", "chat", "grammar", "engine", "model", "settings",
+        "budget", "requests", "http", "lifecycle", "chat", "grammar", "engine", "model", "settings",
         "values", "keys", "limits", "machine", "errors", "log",
     },
     "service": {

@@ -14,6 +14,7 @@ from tests.support.sessions import load
 from worker.api.anthropic.chat_input import chat_input_of
 from worker.api.anthropic.schemas import MessagesRequest
 from worker.api.intake.chat.chat_input import ChatInput
+from worker.api.intake.media_inputs import MediaInputs
 from worker.chat.format import Thinking
 from worker.chat.message import Call, Message, Tool
 from worker.errors import RequestError
@@ -38,7 +39,7 @@ def loaded(tiny: Path) -> Generator[Loaded]:
 
 def talk(loaded: Loaded, **fields: Any) -> ChatInput:
     body = {"messages": HELLO, "max_tokens": 5, **fields}
-    return chat_input_of(msgspec.convert(body, MessagesRequest), loaded)
+    return chat_input_of(msgspec.convert(body, MessagesRequest), loaded, MediaInputs())
 
 
 def text(words: str) -> dict[str, Any]:

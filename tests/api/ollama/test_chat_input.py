@@ -13,8 +13,10 @@ import pytest
 
 from tests.support.sessions import load
 from worker.api.intake.chat.chat_input import ChatInput
+from worker.api.intake.media_inputs import MediaInputs
 from worker.api.ollama.chat_input import chat_of, check_generate, continuation_of, question_of
 from worker.api.ollama.schemas import GenerateRequest, OllamaChatRequest
+from worker.budget import UNBOUNDED
 from worker.chat.format import Thinking
 from worker.chat.message import Call, Message, Tool
 from worker.errors import RequestError
@@ -35,7 +37,9 @@ def loaded(tiny: Path) -> Generator[Loaded]:
 
 
 def talk(loaded: Loaded, **fields: Any) -> ChatInput:
-    return chat_of(msgspec.convert({"messages": HELLO, **fields}, OllamaChatRequest), loaded)
+    return chat_of(
+        msgspec.convert({"messages": HELLO, **fields}, OllamaChatRequest), loaded, MediaInputs()
+    )
 
 
 def test_history(loaded: Loaded) -> None:
@@ -123,15 +127,17 @@ def test_a_prompt(loaded: Loaded) -> None:
     """A prompt is a question, or a text to continue."""
     for system in ("be kind", [{"type": "text", "text": "be kind"}]):
         body = msgspec.convert({"prompt": "hello", "system": system}, GenerateRequest)
-        assert question_of(body, loaded).messages == (
+        assert question_of(body, loaded, MediaInputs()).messages == (
             Message(role="system", content="be kind"),
             Message(role="user", content="hello"),
         )
     nothings: tuple[Any, ...] = (None, "", [])
     for nothing in nothings:
         body = msgspec.convert({"prompt": "hello", "system": nothing}, GenerateRequest)
-        assert question_of(body, loaded).messages == (Message(role="user", content="hello"),)
-    (prompt,) = continuation_of(GenerateRequest(prompt="hello"), loaded).prompts
+        assert question_of(body, loaded, MediaInputs()).messages == (
+            Message(role="user", content="hello"),
+        )
+    (prompt,) = continuation_of(GenerateRequest(prompt="hello"), loaded, UNBOUNDED).prompts
     assert prompt.text == "hello"
 
 

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from worker.api.intake.chat.chat_input import ChatInput
+from worker.api.intake.media_inputs import MediaInputs
 from worker.api.openai.chat_input import chat_input_of
 from worker.api.openai.schemas import ChatRequest
 from worker.chat.message import Call, Message
@@ -37,7 +38,7 @@ def tool(name: str, **more: Any) -> dict[str, Any]:
 def talk(settings: Settings | None = None, **fields: Any) -> ChatInput:
     body = msgspec.convert({"messages": HELLO, **fields}, ChatRequest)
     loaded = LOADED if settings is None else loaded_with(settings)
-    return chat_input_of(body, loaded)
+    return chat_input_of(body, loaded, MediaInputs())
 
 
 SKY_SEA = [tool("sky"), tool("sea", description="d", parameters={"type": "object"})]

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from worker.api.intake.chat.chat_input import ChatInput
+from worker.api.intake.media_inputs import MediaInputs
 from worker.api.responses.chat_input import chat_input_of, sealed
 from worker.api.responses.schemas import ResponseRequest
 from worker.chat.message import Call, Message
@@ -32,7 +33,7 @@ SKY = {"type": "function", "name": "sky", "parameters": {"type": "object"}}
 
 def talk(**fields: Any) -> ChatInput:
     body = msgspec.convert({"input": "hello", **fields}, ResponseRequest)
-    return chat_input_of(body, LOADED)
+    return chat_input_of(body, LOADED, MediaInputs())
 
 
 def text(kind: str, *texts: str) -> list[dict[str, str]]:

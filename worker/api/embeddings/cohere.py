@@ -17,6 +17,7 @@ from worker.api.intake.texts import (
     cut_of,
     texts_of,
 )
+from worker.budget import Budget
 from worker.engine.embedding import EmbeddingRequest
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
@@ -55,7 +56,7 @@ class CohereEmbedReply(msgspec.Struct, kw_only=True):
     meta: CohereMeta
 
 
-def cohere_request(body: CohereEmbedRequest, loaded: Loaded) -> EmbeddingRequest:
+def cohere_request(body: CohereEmbedRequest, loaded: Loaded, budget: Budget) -> EmbeddingRequest:
     check_pooled(loaded)
     if body.images:
         raise RequestError("This model makes vectors of texts, not of images.", param="images")
@@ -66,5 +67,5 @@ def cohere_request(body: CohereEmbedRequest, loaded: Loaded) -> EmbeddingRequest
             raise RequestError(f"{name} must be one of {', '.join(TYPES)}.", param=name)
     cut = cut_of(body, loaded, usual=True, max_tokens=body.max_tokens)
     param = "inputs" if body.inputs and not body.texts else "texts"
-    texts = texts_of([*(body.texts or body.inputs or ())], loaded, param, cut=cut)
+    texts = texts_of([*(body.texts or body.inputs or ())], loaded, param, budget, cut=cut)
     return asked(texts, param)

@@ -28,6 +28,7 @@ from worker.api.intake.texts import (
     read_near,
     text_tokens,
 )
+from worker.budget import Budget
 from worker.engine.embedding import EmbeddingBackend, EmbeddingRequest, normalised
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
@@ -36,7 +37,12 @@ _PLACE = re.compile(r"\{(query|document)\}")
 
 
 def pair_tokens(
-    query: str, document: str, loaded: Loaded, places: tuple[str, str], cut: Cut | None
+    query: str,
+    document: str,
+    loaded: Loaded,
+    places: tuple[str, str],
+    cut: Cut | None,
+    budget: Budget,
 ) -> Tokens:
     """By the file's template `rerank`, or with the tokens that the tokenizer puts around two texts.
     What the texts spell out is no control token.
@@ -44,7 +50,7 @@ def pair_tokens(
     places  what the client calls the two. Raises RequestError that names one of them.
     """
     (query, first), (document, second) = (
-        _read(text, loaded, place, cut)
+        _read(text, loaded, place, cut, budget)
         for text, place in zip((query, document), places, strict=True)
     )
     own = len(second)
@@ -55,16 +61,19 @@ def pair_tokens(
             first, second = _fitting(first, second, cut.most - len(_joined([], [], loaded)), cut)
         tokens = _joined(first, second, loaded)
     else:
-        tokens = _filled(template, {"query": query, "document": document}, loaded, places[1])
+        texts = {"query": query, "document": document}
+        tokens = _filled(template, texts, loaded, places[1], budget)
         if cut is not None:
-            tokens = _filled_in(template, tokens, (first, second), cut, loaded, places[1])
+            tokens = _filled_in(template, tokens, (first, second), cut, loaded, places[1], budget)
     place = places[len(tokens) - own < longest_of(loaded)]
     return check_text(tokens, loaded, place)
 
 
-def _read(text: str, loaded: Loaded, place: str, cut: Cut | None) -> tuple[str, list[int]]:
+def _read(
+    text: str, loaded: Loaded, place: str, cut: Cut | None, budget: Budget
+) -> tuple[str, list[int]]:
     """A text, or what may be left of it, and its tokens."""
-    read = partial(plain_tokens, loaded=loaded, param=place)
+    read = partial(plain_tokens, loaded=loaded, param=place, budget=budget)
     return (text, read(text)) if cut is None else read_near(text, cut, loaded, read)
 
 
@@ -83,7 +92,7 @@ def _fitting(
 
 def _filled_in(
     template: str, whole: list[int], pair: tuple[list[int], list[int]], cut: Cut, loaded: Loaded,
-    param: str,
+    param: str, budget: Budget,
 ) -> list[int]:  # fmt: skip
     """A template with two texts that are cut. A shorter text may have a token more where it was
     cut: so it is looked again."""
@@ -96,7 +105,7 @@ def _filled_in(
             for part in _fitting(*pair, room, cut)
         )
         filled: dict[str, str] = dict(zip(("query", "document"), texts, strict=True))
-        tokens, is_short = _filled(template, filled, loaded, param), True
+        tokens, is_short = _filled(template, filled, loaded, param, budget), True
         room -= max(1, len(tokens) - cut.most)
     return tokens
 
@@ -109,7 +118,9 @@ def _joined(first: Sequence[int], second: Sequence[int], loaded: Loaded) -> list
     return [*before, *first, *end, *between, *second, *(end or between)]
 
 
-def _filled(template: str, texts: dict[str, str], loaded: Loaded, param: str) -> list[int]:
+def _filled(
+    template: str, texts: dict[str, str], loaded: Loaded, param: str, budget: Budget
+) -> list[int]:
     """A template with texts in it. Control tokens are those of the template alone; what stands
     between two of them is read as one text, as the model was trained with it."""
     vocab = loaded.backend.vocab
@@ -124,7 +135,7 @@ def _filled(template: str, texts: dict[str, str], loaded: Loaded, param: str) ->
             tokens.append(controls[part])
         elif part:
             filled = _PLACE.sub(lambda found: texts[found[1]], part)
-            tokens += plain_tokens(filled, loaded, param)
+            tokens += plain_tokens(filled, loaded, param, budget)
     return tokens
 
 
@@ -169,17 +180,23 @@ def chances(outputs: np.ndarray, loaded: Loaded) -> np.ndarray:
 
 
 def match_of(
-    queries: Given, texts: Given, loaded: Loaded, cut: Cut | None, *, raw: bool = False
+    queries: Given,
+    texts: Given,
+    loaded: Loaded,
+    cut: Cut | None,
+    budget: Budget,
+    *,
+    raw: bool = False,
 ) -> Scoring:
     """queries: as many as texts, or one for all. Raises RequestError."""
     param = texts.name
     check_count(len(texts.texts), param)
     embedder = check_scores(loaded)
     if embedder.pooling != "rank":
-        return _by_angle(queries, texts, loaded, cut)
+        return _by_angle(queries, texts, loaded, cut, budget)
     asking = [*queries.placed] * (len(texts.texts) if len(queries.texts) == 1 else 1)
     tokens = [
-        pair_tokens(query, text, loaded, (one, other), cut)
+        pair_tokens(query, text, loaded, (one, other), cut, budget)
         for (query, one), (text, other) in zip(asking, texts.placed, strict=True)
     ]
     labels = [label.lower() for label in loaded.config.vectors.labels]
@@ -211,11 +228,13 @@ class Given(msgspec.Struct, frozen=True):
         return list(zip(self.texts, names, strict=False))
 
 
-def _by_angle(queries: Given, texts: Given, loaded: Loaded, cut: Cut | None) -> Scoring:
+def _by_angle(
+    queries: Given, texts: Given, loaded: Loaded, cut: Cut | None, budget: Budget
+) -> Scoring:
     """The cosine of the angle between the vectors of both."""
     least = cut and msgspec.structs.replace(cut, most=min(cut.most, cut.of_one or cut.most))
     tokens: list[Tokens] = [
-        text_tokens(text, loaded, place, cut=how)
+        text_tokens(text, loaded, place, budget, cut=how)
         for given, how in ((queries, cut), (texts, least))
         for text, place in given.placed
     ]
@@ -233,7 +252,7 @@ def _by_angle(queries: Given, texts: Given, loaded: Loaded, cut: Cut | None) -> 
 _CUTTING = frozenset({"/v1/rerank", "/v2/rerank"})
 
 
-def rerank_of(body: RerankRequest, path: str, loaded: Loaded) -> Scoring:
+def rerank_of(body: RerankRequest, path: str, loaded: Loaded, budget: Budget) -> Scoring:
     if body.query is None:
         raise RequestError("query is missing.", param="query")
     param = "documents" if body.texts is None else "texts"
@@ -254,7 +273,7 @@ def rerank_of(body: RerankRequest, path: str, loaded: Loaded) -> Scoring:
     if cut is not None and of_one is not None and of_one > 0:
         cut = msgspec.structs.replace(cut, of_one=of_one)
     query = Given("query", [body.query], is_list=False)
-    return match_of(query, Given(param, texts), loaded, cut, raw=bool(body.raw_scores))
+    return match_of(query, Given(param, texts), loaded, cut, budget, raw=bool(body.raw_scores))
 
 
 def documents_of(body: RerankRequest) -> list[str]:
@@ -270,7 +289,7 @@ def meta_of(path: str, request: EmbeddingRequest, **billed: int) -> CohereMeta:
     return CohereMeta(CohereVersion(version), billed, {"input_tokens": count})
 
 
-def score_of(body: ScoreRequest, loaded: Loaded) -> Scoring:
+def score_of(body: ScoreRequest, loaded: Loaded, budget: Budget) -> Scoring:
     first, second = body.text_1 or body.queries, body.text_2 or body.documents
     names = (
         "queries" if body.queries and not body.text_1 else "text_1",
@@ -287,4 +306,5 @@ def score_of(body: ScoreRequest, loaded: Loaded) -> Scoring:
         raise RequestError(
             f"{names[0]} must be one text, or as many as {names[1]} has.", param=names[0]
         )
-    return match_of(queries, texts, loaded, cut_of(body, loaded), raw=bool(body.raw_scores))
+    cut = cut_of(body, loaded)
+    return match_of(queries, texts, loaded, cut, budget, raw=bool(body.raw_scores))

@@ -64,13 +64,19 @@ from worker.api.intake.texts import (
     cut_of,
     texts_of,
 )
+from worker.budget import Budget
 from worker.engine.embedding import EmbeddingRequest, normalised
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 
 
 def _asked(
-    body: EmbeddingsRequest, loaded: Loaded, *, param: str = "input", per_token: bool = False
+    body: EmbeddingsRequest,
+    loaded: Loaded,
+    budget: Budget,
+    *,
+    param: str = "input",
+    per_token: bool = False,
 ) -> EmbeddingRequest:
     """Raises RequestError that names the field."""
     pooling = check_vectors(loaded)
@@ -91,7 +97,7 @@ def _asked(
     given = body.input
     if isinstance(body, LlamaEmbeddingRequest) and given is None:
         given, param = body.content, "content"
-    texts = texts_of(given, loaded, param, cut=cut_of(body, loaded))
+    texts = texts_of(given, loaded, param, budget, cut=cut_of(body, loaded))
     return asked(texts, param, per_token=per_token or pooling == "none")
 
 

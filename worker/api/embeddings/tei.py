@@ -27,6 +27,7 @@ from worker.api.intake.texts import (
     text_tokens,
     texts_of,
 )
+from worker.budget import Budget
 from worker.engine.embedding import EmbeddingRequest
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
@@ -87,22 +88,25 @@ class Prediction(msgspec.Struct):
     label: str
 
 
-def embed_request(body: EmbedRequest, loaded: Loaded, *, per_token: bool) -> EmbeddingRequest:
+def embed_request(
+    body: EmbedRequest, loaded: Loaded, budget: Budget, *, per_token: bool
+) -> EmbeddingRequest:
     (check_vectors if per_token else check_pooled)(loaded)
     check_width(body.dimensions, loaded)
-    texts = texts_of(body.inputs, loaded, "inputs", cut=cut_of(body, loaded))
+    texts = texts_of(body.inputs, loaded, "inputs", budget, cut=cut_of(body, loaded))
     return asked(texts, "inputs", per_token=per_token)
 
 
-def similarity_of(body: SimilarityRequest, loaded: Loaded) -> Scoring:
+def similarity_of(body: SimilarityRequest, loaded: Loaded, budget: Budget) -> Scoring:
     if not body.inputs.sentences:
         raise RequestError("inputs.sentences is empty.", param="inputs")
     source = Given("inputs.source_sentence", [body.inputs.source_sentence], is_list=False)
     others = Given("inputs.sentences", body.inputs.sentences)
-    return match_of(source, others, loaded, cut_of(body.parameters or CutFields(), loaded))
+    cut = cut_of(body.parameters or CutFields(), loaded)
+    return match_of(source, others, loaded, cut, budget)
 
 
-def predict_request(body: PredictRequest, loaded: Loaded) -> EmbeddingRequest:
+def predict_request(body: PredictRequest, loaded: Loaded, budget: Budget) -> EmbeddingRequest:
     cut = cut_of(body, loaded)
     if check_scores(loaded).pooling != "rank":
         raise RequestError(
@@ -122,8 +126,8 @@ def predict_request(body: PredictRequest, loaded: Loaded) -> EmbeddingRequest:
             raise RequestError(f"{name} must be a list of one or two texts.", param=name)
         first, *more = map(str, pair)
         tokens.append(
-            pair_tokens(first, more[0], loaded, (f"{name}[0]", f"{name}[1]"), cut)
+            pair_tokens(first, more[0], loaded, (f"{name}[0]", f"{name}[1]"), cut, budget)
             if more
-            else text_tokens(first, loaded, name, cut=cut)
+            else text_tokens(first, loaded, name, budget, cut=cut)
         )
     return asked(tokens, "inputs")

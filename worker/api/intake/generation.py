@@ -29,6 +29,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     reader     reads one answer; each has its own
     truncated  what was left out of the prompt; None: nothing
     warnings   what else was asked for and is not done, a sentence each
+    left_out   media that the model does not get, a sentence each
     model      the name that the answer gives it
     """
 
@@ -38,6 +39,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     reader: Callable[[], ChatReader] = PlainReader
     truncated: Truncated | None = None
     warnings: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
     model: str = ""
 
     @property

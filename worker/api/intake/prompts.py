@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
-from worker.api.intake.media_inputs import GALLERY
+from worker.api.intake.media_inputs import MediaInputs
+from worker.budget import Budget
 from worker.engine.request import Prompt, check_length
 from worker.errors import ContextLengthError, RequestError
 from worker.lifecycle.loaded import Loaded
@@ -34,7 +37,7 @@ class TextPrompt(Prompt, frozen=True, kw_only=True):
     space_added: bool = False
 
 
-def check_hopeless(text: str, size: int, loaded: Loaded, param: str) -> None:
+def check_hopeless(text: str, size: int, loaded: Loaded, param: str, budget: Budget) -> None:
     """Raise ContextLengthError for a text of `size` characters that no context holds.
 
     text  its beginning, from which the tokens of all of it are reckoned: to count those of
@@ -49,7 +52,7 @@ def check_hopeless(text: str, size: int, loaded: Loaded, param: str) -> None:
         return
     text = text[: COUNTED.most]
     tokens = backend.vocab.tokenize(
-        text, add_special=False, parse_special=True, param=param, bounded=True
+        text, add_special=False, parse_special=True, param=param, budget=budget
     )
     count = max(len(tokens) * size // len(text), backend.max_length + 1)
     raise ContextLengthError(count, backend.max_length, param=param)
@@ -64,7 +67,13 @@ def without_bos(text: str, loaded: Loaded) -> str:
 
 
 def to_be_continued(
-    text: str, loaded: Loaded, param: str, *, add_special: bool = True, must_fit: bool = True
+    text: str,
+    loaded: Loaded,
+    param: str,
+    budget: Budget,
+    *,
+    add_special: bool = True,
+    must_fit: bool = True,
 ) -> list[int]:
     """A text's tokens, with one BOS where the tokenizer adds it, also where the text spells it, and
     without an EOS that the model's metadata adds: it would end it.
@@ -73,21 +82,23 @@ def to_be_continued(
     """
     vocab = loaded.backend.vocab
     if must_fit:
-        check_hopeless(text, len(text), loaded, param)
+        check_hopeless(text, len(text), loaded, param, budget)
     if add_special:
         text = without_bos(text, loaded)
     tokens = vocab.tokenize(
-        text, add_special=add_special, parse_special=True, param=param, bounded=True
+        text, add_special=add_special, parse_special=True, param=param, budget=budget
     )
     if add_special and vocab.adds_eos and tokens and tokens[-1] == vocab.eos:
         return tokens[:-1]
     return tokens
 
 
-def text_prompt(text: str, loaded: Loaded, param: str, *, add_special: bool = True) -> TextPrompt:
+def text_prompt(
+    text: str, loaded: Loaded, param: str, budget: Budget, *, add_special: bool = True
+) -> TextPrompt:
     """A text to continue. Raises RequestError."""
     vocab = loaded.backend.vocab
-    tokens = to_be_continued(text, loaded, param, add_special=add_special)
+    tokens = to_be_continued(text, loaded, param, budget, add_special=add_special)
     added = add_special and vocab.adds_bos and bool(tokens) and tokens[0] == vocab.bos
     added = added and not text.startswith(vocab.name(tokens[0]))
     begin = int(added and len(tokens) > 1)
@@ -97,47 +108,52 @@ def text_prompt(text: str, loaded: Loaded, param: str, *, add_special: bool = Tr
     return TextPrompt(tuple(tokens), text=text, shown=shown, space_added=space_added)
 
 
-def rendered_prompt(text: str, loaded: Loaded, param: str, *, must_fit: bool = True) -> TextPrompt:
+def rendered_prompt(
+    text: str, loaded: Loaded, param: str, media: MediaInputs, *, must_fit: bool = True
+) -> TextPrompt:
     """What a chat template made: control tokens in it are read as such, and BOS is there once.
 
+    media     whose marks are in the text
     must_fit  as above. Raises RequestError.
     """
-    gallery = GALLERY.get()
-    if gallery is None or gallery.is_empty:
-        tokens = to_be_continued(text, loaded, param, must_fit=must_fit)
-        return TextPrompt(tuple(tokens), text=text)
-    told, tokens, media = gallery.prompt(
-        text,
-        lambda part, is_first: to_be_continued(
-            part, loaded, param, add_special=is_first, must_fit=must_fit
-        ),
-        loaded.backend.max_length,
+    read = partial(
+        to_be_continued, loaded=loaded, param=param, budget=media.budget, must_fit=must_fit
     )
-    return TextPrompt(tuple(tokens), text=told, media=media)
+    if media.is_empty:
+        return TextPrompt(tuple(read(text)), text=text)
+    told, tokens, shown = media.prompt(text, read, loaded.backend.max_length)
+    return TextPrompt(tuple(tokens), text=told, media=shown)
 
 
-def plain_tokens(text: str, loaded: Loaded, param: str) -> list[int]:
+def plain_tokens(text: str, loaded: Loaded, param: str, budget: Budget) -> list[int]:
     """A text's tokens, in which nothing is read as a control token. Raises RequestError."""
     return loaded.backend.vocab.tokenize(
-        text, add_special=False, parse_special=False, param=param, bounded=True
+        text, add_special=False, parse_special=False, param=param, budget=budget
     )
 
 
 def infill_prompt(
-    text: str, suffix: str, loaded: Loaded, param: str, *, add_special: bool = True
+    text: str,
+    suffix: str,
+    loaded: Loaded,
+    param: str,
+    budget: Budget,
+    *,
+    add_special: bool = True,
 ) -> TextPrompt:
     """PRE text SUF suffix MID, the order that infill models were trained with.
 
     Raises RequestError, also where the model has no such tokens.
     """
     vocab = loaded.backend.vocab
-    check_hopeless(text, len(text), loaded, param)
+    check_hopeless(text, len(text), loaded, param, budget)
     before, after, middle = vocab.infill
     if before is None or after is None or middle is None:
         raise RequestError(
             "suffix needs a model with infill tokens, and this one has none.", param="suffix"
         )
-    head, tail = plain_tokens(text, loaded, param), plain_tokens(suffix, loaded, "suffix")
+    head = plain_tokens(text, loaded, param, budget)
+    tail = plain_tokens(suffix, loaded, "suffix", budget)
     first = (
         [vocab.bos, before]
         if add_special and vocab.adds_bos and vocab.bos is not None

@@ -14,6 +14,7 @@ import msgspec
 from worker.api.intake.adapters import AdapterScale
 from worker.api.intake.bounds import count_from, items, tokens_of
 from worker.api.intake.constraints import ConstraintFields, constraint_of
+from worker.budget import Budget
 from worker.engine.sampling import (
     INFILL,
     LIMITS,
@@ -135,7 +136,9 @@ def told_settings(
     }
 
 
-def sampling_of(fields: SamplingFields, loaded: Loaded, *more: SamplingFields) -> SamplingParams:
+def sampling_of(
+    fields: SamplingFields, loaded: Loaded, budget: Budget, *more: SamplingFields
+) -> SamplingParams:
     """What was asked for, over `default_sampling`. Raises RequestError that names the field.
 
     more: fields that count where the first ones say nothing
@@ -143,11 +146,11 @@ def sampling_of(fields: SamplingFields, loaded: Loaded, *more: SamplingFields) -
     """
     params = default_sampling(loaded.config, loaded.settings)
     for each in (*reversed(more), fields):
-        params = _over(params, each, loaded)
+        params = _over(params, each, loaded, budget)
     params = params.with_samplers()
     constraint = constraint_of(fields, *more) or _default_constraint(loaded.settings)
     if constraint is not None:
-        loaded.backend.prepare(constraint)
+        loaded.backend.prepare(constraint, budget)
         params = msgspec.structs.replace(params, constraint=constraint)
     if INFILL in params.samplers:
         _check_infill(params, loaded)
@@ -174,7 +177,9 @@ def _check_infill(params: SamplingParams, loaded: Loaded) -> None:
         raise RequestError("The sampler infill does not know this model.", param="samplers")
 
 
-def _over(params: SamplingParams, fields: SamplingFields, loaded: Loaded) -> SamplingParams:
+def _over(
+    params: SamplingParams, fields: SamplingFields, loaded: Loaded, budget: Budget
+) -> SamplingParams:
     tokens_of(n_predict=fields.n_predict, default=None)
     asked = {k: value for k, value in msgspec.structs.asdict(fields).items() if value is not None}
     names = {
@@ -198,7 +203,7 @@ def _over(params: SamplingParams, fields: SamplingFields, loaded: Loaded) -> Sam
     if fields.samplers:
         given["samplers"] = _samplers(fields.samplers)
     if fields.logit_bias:
-        given["logit_bias"] = _logit_bias(fields.logit_bias, loaded)
+        given["logit_bias"] = _logit_bias(fields.logit_bias, loaded, budget)
     found = msgspec.structs.replace(params, **given)
     check_sampling(found, loaded.backend.vocab_size, names)
     return found
@@ -226,13 +231,13 @@ def _seed(given: int) -> int | None:
 
 
 def _logit_bias(
-    bias: dict[str, Bias] | list[tuple[str | int, Bias]], loaded: Loaded
+    bias: dict[str, Bias] | list[tuple[str | int, Bias]], loaded: Loaded, budget: Budget
 ) -> tuple[tuple[int, float], ...]:
     found: dict[int, float] = {}
     for name, value in bias.items() if isinstance(bias, dict) else bias:
         if value is not None:
             added = _added(value)
-            for token in _tokens_named(name, loaded):
+            for token in _tokens_named(name, loaded, budget):
                 found[token] = found.get(token, 0.0) + added
     return tuple(found.items())
 
@@ -247,12 +252,12 @@ def _added(value: float | bool | str) -> float:
     raise RequestError("logit_bias must be numbers, or false.", param="logit_bias")
 
 
-def _tokens_named(name: str | int, loaded: Loaded) -> list[int]:
+def _tokens_named(name: str | int, loaded: Loaded, budget: Budget) -> list[int]:
     """A token's id, also as a text, or the tokens of a text."""
     if isinstance(name, int):
         return [name]
     if _NUMBER.fullmatch(name):
         return [int(name)]
     return loaded.backend.vocab.tokenize(
-        name, add_special=False, parse_special=True, param="logit_bias", bounded=True
+        name, add_special=False, parse_special=True, param="logit_bias", budget=budget
     )

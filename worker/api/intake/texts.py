@@ -10,6 +10,7 @@ import msgspec
 
 from worker.api.intake.bounds import at_least
 from worker.api.intake.prompts import check_hopeless
+from worker.budget import Budget
 from worker.engine.embedding import EmbeddingRequest, shorten, vectors_wanted
 from worker.errors import ContextLengthError, RequestError, counted
 from worker.lifecycle.loaded import Loaded
@@ -146,13 +147,19 @@ def _too_long(count: int, loaded: Loaded, place: str, advice: str) -> ContextLen
 
 
 def texts_of(
-    given: Inputs, loaded: Loaded, param: str, *, cut: Cut | None, advice: str = CUT_IT
+    given: Inputs,
+    loaded: Loaded,
+    param: str,
+    budget: Budget,
+    *,
+    cut: Cut | None,
+    advice: str = CUT_IT,
 ) -> list[Tokens]:
     """The tokens of each text. Raises RequestError that names the place: `input[37]`."""
     if given is None or (not given and given != ""):
         raise RequestError(f"{param} is missing or empty.", param=param)
     if not isinstance(given, list):
-        return [_tokens(given, loaded, param, cut, advice)]
+        return [_tokens(given, loaded, param, budget, cut, advice)]
     items = cast("list[Any]", given)
     if isinstance(items[0], int):
         place = next((n for n, item in enumerate(items) if not isinstance(item, int)), None)
@@ -162,10 +169,11 @@ def texts_of(
                 param=f"{param}[{place}]",
                 hint="Send a list of texts, or of lists of token ids.",
             )
-        return [_tokens(items, loaded, param, cut, advice)]
+        return [_tokens(items, loaded, param, budget, cut, advice)]
     check_count(len(items), param)
     return [
-        _tokens(item, loaded, f"{param}[{place}]", cut, advice) for place, item in enumerate(items)
+        _tokens(item, loaded, f"{param}[{place}]", budget, cut, advice)
+        for place, item in enumerate(items)
     ]
 
 
@@ -177,11 +185,13 @@ def check_count(count: int, param: str) -> None:
         )
 
 
-def _tokens(item: Any, loaded: Loaded, place: str, cut: Cut | None, advice: str) -> Tokens:
+def _tokens(
+    item: Any, loaded: Loaded, place: str, budget: Budget, cut: Cut | None, advice: str
+) -> Tokens:
     if isinstance(item, dict):
         item = _words(cast("dict[str, Any]", item), place)
     if isinstance(item, str):
-        return text_tokens(item, loaded, place, cut=cut, advice=advice)
+        return text_tokens(item, loaded, place, budget, cut=cut, advice=advice)
     pieces = cast("list[Any]", item)
     if not isinstance(item, list) or not all(isinstance(piece, int | str) for piece in pieces):
         raise RequestError(f"{place} must be a text or a list of token ids.", param=place)
@@ -190,7 +200,7 @@ def _tokens(item: Any, loaded: Loaded, place: str, cut: Cut | None, advice: str)
         if isinstance(piece, int):
             tokens.append(piece)
         else:
-            tokens += _part(piece, loaded, place, add_special=number == 0)
+            tokens += _part(piece, loaded, place, budget, add_special=number == 0)
     size = loaded.backend.vocab_size
     if any(not 0 <= token < size for token in tokens):
         raise RequestError(f"{place} holds token ids outside 0 to {size - 1}.", param=place)
@@ -218,7 +228,13 @@ def _words(item: dict[str, Any], place: str) -> str:
 
 
 def text_tokens(
-    text: str, loaded: Loaded, place: str, *, cut: Cut | None, advice: str = CUT_IT
+    text: str,
+    loaded: Loaded,
+    place: str,
+    budget: Budget,
+    *,
+    cut: Cut | None,
+    advice: str = CUT_IT,
 ) -> Tokens:
     """A text's tokens, with those that the tokenizer puts around it. What it spells out is no
     control token. A text that is cut still ends as the tokenizer ends one.
@@ -228,12 +244,12 @@ def text_tokens(
     vocab = loaded.backend.vocab
     if cut is None:
         try:
-            check_hopeless(text, len(text), loaded, place)
+            check_hopeless(text, len(text), loaded, place, budget)
         except ContextLengthError as error:
             raise _too_long(error.count, loaded, place, advice) from None
-        tokens = _part(text, loaded, place, add_special=True)
+        tokens = _part(text, loaded, place, budget, add_special=True)
     else:
-        read = partial(_part, loaded=loaded, place=place, add_special=True)
+        read = partial(_part, loaded=loaded, place=place, budget=budget, add_special=True)
         tokens = shorten(
             read_near(text, cut, loaded, read)[1],
             cut.most,
@@ -243,9 +259,9 @@ def text_tokens(
     return check_text(tokens, loaded, place, advice=advice)
 
 
-def _part(text: str, loaded: Loaded, place: str, *, add_special: bool) -> list[int]:
+def _part(text: str, loaded: Loaded, place: str, budget: Budget, *, add_special: bool) -> list[int]:
     return loaded.backend.vocab.tokenize(
-        text, add_special=add_special, parse_special=False, param=place, bounded=True
+        text, add_special=add_special, parse_special=False, param=place, budget=budget
     )
 
 

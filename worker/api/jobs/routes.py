@@ -31,6 +31,7 @@ from worker.api.jobs.schemas import (
     Started,
     Token,
 )
+from worker.budget import Budget
 from worker.engine.request import GenerationParams
 from worker.engine.stream import Stream
 from worker.errors import (
@@ -48,7 +49,7 @@ from worker.limits import JOB_PROMPT, JOB_STOP, JOB_STOPS, UNREAD
 from worker.requests.record import current
 
 
-def generation_of(body: JobRequest, max_tokens: int, loaded: Loaded) -> Generation:
+def generation_of(body: JobRequest, max_tokens: int, loaded: Loaded, budget: Budget) -> Generation:
     """What the job asks for. Raises RequestError that names the field; tokenises, so it blocks.
 
     max_tokens: of a job, at most, and where it does not say
@@ -57,9 +58,9 @@ def generation_of(body: JobRequest, max_tokens: int, loaded: Loaded) -> Generati
     if body.prompt is None:
         raise RequestError("prompt is missing.", param="prompt", hint="Send a text.")
     return Generation(
-        prompts=(text_prompt(body.prompt, loaded, "prompt"),),
+        prompts=(text_prompt(body.prompt, loaded, "prompt", budget),),
         params=GenerationParams(
-            sampling=sampling_of(body, loaded),
+            sampling=sampling_of(body, loaded, budget),
             max_tokens=body.max_tokens or _default(max_tokens, body, loaded),
             stop=tuple(_stops(body)),
         ),

@@ -41,6 +41,7 @@ from worker.api.llama_server.tokens import (
     info_of,
     tokenize,
 )
+from worker.budget import UNBOUNDED, Budget
 from worker.engine.request import GenerationParams
 from worker.errors import NotSupportedError, RequestError, UnavailableError
 from worker.http.replies import ErrorReply
@@ -49,12 +50,14 @@ from worker.lifecycle.worker import Worker
 from worker.limits import SEQUENCES
 
 
-def _params(body: WritingFields, loaded: Loaded, param: str, n: int = 1) -> GenerationParams:
+def _params(
+    body: WritingFields, loaded: Loaded, budget: Budget, param: str, n: int = 1
+) -> GenerationParams:
     """Raises RequestError that names the field."""
     if body.id_slot is not None and body.id_slot >= 0:
         loaded.slots.check(body.id_slot)
     check_alternatives(n_probs=body.n_probs)
-    sampling = sampling_of(body, loaded)
+    sampling = sampling_of(body, loaded, budget)
     if body.post_sampling_probs and sampling.constraint is not None:
         raise RequestError(
             "post_sampling_probs goes with no grammar and no schema.", param="post_sampling_probs"
@@ -73,18 +76,18 @@ def _params(body: WritingFields, loaded: Loaded, param: str, n: int = 1) -> Gene
     )
 
 
-def _between(body: InfillRequest, loaded: Loaded) -> Generation:
-    params = _params(body, loaded, "input_prefix")
-    prompt, truncated = place_of(body, params.max_tokens, loaded)
+def _between(body: InfillRequest, loaded: Loaded, budget: Budget) -> Generation:
+    params = _params(body, loaded, budget, "input_prefix")
+    prompt, truncated = place_of(body, params.max_tokens, loaded, budget)
     return Generation(prompts=(prompt,), params=params, truncated=truncated)
 
 
-def _behind(body: WritingRequest, loaded: Loaded) -> Generation:
+def _behind(body: WritingRequest, loaded: Loaded, budget: Budget) -> Generation:
     copies = 1 if body.n_cmpl is None else body.n_cmpl
     if not 1 <= copies <= SEQUENCES.most:
         raise RequestError(f"n_cmpl must be from 1 to {SEQUENCES.most}.", param="n_cmpl")
-    params = _params(body, loaded, PARAM, copies)
-    return Generation(prompts=prompts_of(body, loaded), params=params)
+    params = _params(body, loaded, budget, PARAM, copies)
+    return Generation(prompts=prompts_of(body, loaded, budget), params=params)
 
 
 @post("/infill", status_code=200, summary="Write between two texts (llama-server)")
@@ -185,7 +188,7 @@ async def tokenize_text(
     """With their texts where those are asked for."""
     body = await read_json(request, TokenizeRequest)
     if len(body.content or body.prompt or "") <= _INLINE:
-        return json_response(tokenize(body, loaded))
+        return json_response(tokenize(body, loaded, UNBOUNDED))
     return json_response(await preparing.aside(request, body, tokenize, body, loaded))
 
 
@@ -197,7 +200,7 @@ async def detokenize_tokens(
     body = await read_json(request, DetokenizeRequest)
     if len(body.tokens or ()) <= _INLINE:
         return json_response(detokenize(body, loaded))
-    return json_response(await preparing.aside(request, body, detokenize, body, loaded))
+    return json_response(await preparing.aside(request, body, lambda _: detokenize(body, loaded)))
 
 
 @get("/tokenizer_info", summary="The tokenizer's special tokens and rules")

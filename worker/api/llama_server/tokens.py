@@ -14,6 +14,7 @@ import msgspec
 from worker.api.answer.logprobs import token_text
 from worker.api.intake.bounds import characters, items
 from worker.api.intake.prompts import without_bos
+from worker.budget import Budget
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.limits import TEXT, TOKENS
@@ -92,7 +93,7 @@ class TokenizerInfo(msgspec.Struct, kw_only=True):
     chat_template: str | None
 
 
-def tokenize(body: TokenizeRequest, loaded: Loaded) -> TokenizeReply:
+def tokenize(body: TokenizeRequest, loaded: Loaded, budget: Budget) -> TokenizeReply:
     """Raises RequestError that names the field."""
     vocab = loaded.backend.vocab
     name = "prompt" if body.content is None else "content"
@@ -108,7 +109,7 @@ def tokenize(body: TokenizeRequest, loaded: Loaded) -> TokenizeReply:
         add_special=adds,
         parse_special=parses,
         param=name,
-        bounded=True,
+        budget=budget,
     )
     texts = vocab.spelled if body.with_pieces or body.return_token_strs else ()
     return TokenizeReply(

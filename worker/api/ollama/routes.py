@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -68,6 +69,7 @@ from worker.api.ollama.schemas import (
     OllamaChatRequest,
     now,
 )
+from worker.budget import Budget
 from worker.chat.format import ChatFormat
 from worker.engine.embedding import normalised
 from worker.errors import NotSupportedError, RequestError
@@ -93,10 +95,14 @@ async def ollama_embed(request: HttpRequest, loaded: Loaded, preparing: Preparin
     if not body.input:  # who asks nothing wants the model to be loaded, and here it is
         return cast("ASGIApp", json_response(reply((), 0)))
     wanted = await preparing.texts(
-        request, body, loaded, lambda: embed_request(
-            body.input or "", "input", loaded, cuts=body.truncate is not False
-        ),
-    )  # fmt: skip
+        request,
+        body,
+        loaded,
+        partial(embed_request, cuts=body.truncate is not False),
+        body.input,
+        "input",
+        loaded,
+    )
     count = len(wanted.prompt.tokens)
     return VectorExchange(wanted, request.url.path, loaded, lambda made: reply(made, count))
 
@@ -109,7 +115,7 @@ async def ollama_embeddings(request: HttpRequest, loaded: Loaded, preparing: Pre
     if not body.prompt:
         return cast("ASGIApp", json_response(OllamaEmbeddingsReply([])))
     wanted = await preparing.texts(
-        request, body, loaded, lambda: embed_request(body.prompt or "", "prompt", loaded, cuts=True)
+        request, body, loaded, partial(embed_request, cuts=True), body.prompt, "prompt", loaded
     )
 
     def reply(vectors: Sequence[np.ndarray]) -> OllamaEmbeddingsReply:
@@ -198,11 +204,13 @@ async def generate(request: HttpRequest, loaded: Loaded, preparing: Preparing) -
     return GenerateExchange(generation, stream, loaded, streaming=body.stream is not False)
 
 
-def _prompted(body: GenerateRequest, chat: ChatFormat | None, loaded: Loaded) -> Generation:
+def _prompted(
+    body: GenerateRequest, chat: ChatFormat | None, loaded: Loaded, budget: Budget
+) -> Generation:
     """By the model's template, or the text alone where there is none or it is not wanted."""
     if chat is None:
-        return continuation_of(body, loaded)
-    return answer_to(body, question_of, chat, loaded)
+        return continuation_of(body, loaded, budget)
+    return answer_to(body, question_of, chat, loaded, budget)
 
 
 async def _chat_format(

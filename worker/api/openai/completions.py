@@ -14,6 +14,7 @@ from worker.api.intake.prompts import TextPrompt, infill_prompt, text_prompt, to
 from worker.api.intake.sampling import sampling_of
 from worker.api.openai.exchange import Answer, OpenAIExchange, tells
 from worker.api.openai.schemas import Choice, Completion, CompletionRequest, Logprobs
+from worker.budget import Budget
 from worker.engine.request import GenerationParams, check_length
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
@@ -24,13 +25,13 @@ from worker.limits import SEQUENCES
 PARAM = "prompt"
 
 
-def prompts_of(body: CompletionRequest, loaded: Loaded) -> tuple[TextPrompt, ...]:
+def prompts_of(body: CompletionRequest, loaded: Loaded, budget: Budget) -> tuple[TextPrompt, ...]:
     """At least one Prompt. Raises RequestError that names the field."""
     given: Any = body.prompt
     if given is None:
         raise RequestError("prompt is missing.", param=PARAM, hint="Send a text.")
     if isinstance(given, str):
-        return (_from_text(given, body, loaded),)
+        return (_from_text(given, body, loaded, budget),)
     if not given:
         raise RequestError("prompt is an empty list.", param=PARAM)
     if isinstance(given[0], int):
@@ -40,7 +41,7 @@ def prompts_of(body: CompletionRequest, loaded: Loaded) -> tuple[TextPrompt, ...
             f"prompt has {len(given)} entries, {SEQUENCES.most} is the most.", param=PARAM
         )
     if all(isinstance(item, str) for item in given):
-        return tuple(_from_text(text, body, loaded) for text in given)
+        return tuple(_from_text(text, body, loaded, budget) for text in given)
     if body.suffix:
         raise RequestError("suffix needs a prompt of text.", param="suffix")
     if all(isinstance(item, int) for item in given):
@@ -52,11 +53,11 @@ def prompts_of(body: CompletionRequest, loaded: Loaded) -> tuple[TextPrompt, ...
     )
 
 
-def _from_text(text: str, body: CompletionRequest, loaded: Loaded) -> TextPrompt:
+def _from_text(text: str, body: CompletionRequest, loaded: Loaded, budget: Budget) -> TextPrompt:
     special = body.add_special_tokens is not False
     if body.suffix:
-        return infill_prompt(text, body.suffix, loaded, PARAM, add_special=special)
-    return text_prompt(text, loaded, PARAM, add_special=special)
+        return infill_prompt(text, body.suffix, loaded, PARAM, budget, add_special=special)
+    return text_prompt(text, loaded, PARAM, budget, add_special=special)
 
 
 DEFAULT_MAX_TOKENS = 16  # the OpenAI API's
@@ -159,7 +160,7 @@ class CompletionExchange(OpenAIExchange[Choice]):
     reply = event
 
 
-def generation_of(body: CompletionRequest, loaded: Loaded) -> Generation:
+def generation_of(body: CompletionRequest, loaded: Loaded, budget: Budget) -> Generation:
     """What the body asks for. Raises RequestError that names the field; tokenises, so it blocks."""
     if truncates(body.truncation):
         raise RequestError(
@@ -177,8 +178,8 @@ def generation_of(body: CompletionRequest, loaded: Loaded) -> Generation:
         n_predict=body.n_predict,
         default=DEFAULT_MAX_TOKENS if default is None else default,
     )
-    sampling = sampling_of(body, loaded)
-    prompts = prompts_of(body, loaded)
+    sampling = sampling_of(body, loaded, budget)
+    prompts = prompts_of(body, loaded, budget)
     logprobs = _logprobs(body)
     params = GenerationParams(
         prompt_param=PARAM,

@@ -18,6 +18,7 @@ from worker.api.intake.chat.parts import text_of
 from worker.api.intake.chat.past_message import spelled
 from worker.api.intake.chat.tools import choice_of
 from worker.api.intake.generation import Generation
+from worker.api.intake.media_inputs import MediaInputs
 from worker.api.intake.thinking import ReasoningOptions
 from worker.api.responses.chat_input import SEALED, DeclaredFunctions, InputItem
 from worker.api.responses.items import (
@@ -203,8 +204,9 @@ def _echo(
     text = body.text or TextOptions()
     form = text.format or {"type": "text"}
     form = form if form.get("type") else {**form, "type": "json_schema"}
+    instructions = body.instructions
     return {
-        "instructions": None if body.instructions is None else text_of(body.instructions),
+        "instructions": None if instructions is None else text_of(instructions, MediaInputs()),
         "max_output_tokens": body.max_output_tokens,
         "metadata": body.metadata or {},
         "parallel_tool_calls": body.parallel_tool_calls is not False,
@@ -232,7 +234,8 @@ def _told(tool: ResponseTool) -> FunctionTool | NamespaceTool:
         return _function(tool)
     inside = tool.tools if isinstance(tool.tools, list) else ()
     functions = [_function(inner) for inner in inside if isinstance(inner, ResponseTool)]
-    return NamespaceTool(spelled(tool.name) or "", text_of(tool.description), functions)
+    description = text_of(tool.description, MediaInputs())
+    return NamespaceTool(spelled(tool.name) or "", description, functions)
 
 
 def _function(tool: ResponseTool) -> FunctionTool:

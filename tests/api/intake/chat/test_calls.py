@@ -9,6 +9,7 @@ import pytest
 
 from tests.api.intake.chat.answers import PARAMETERS, asked_of, said
 from tests.support.models import templates
+from worker.budget import Budget
 from worker.chat.message import Call, Message, Tool
 from worker.engine.sampling import SamplingParams
 from worker.errors import RequestError
@@ -47,11 +48,11 @@ def test_tools_that_are_too_many_to_be_held(
     """They are held by their names and by the types of what they take."""
     prepare, refused = loaded.backend.prepare, list[Constraint]()
 
-    def refuse_once(constraint: Constraint) -> None:
+    def refuse_once(constraint: Constraint, budget: Budget) -> None:
         if not refused:
             refused.append(constraint)
             constraint.refuse("cannot be held: too big")
-        prepare(constraint)
+        prepare(constraint, budget)
 
     monkeypatch.setattr(loaded.backend, "prepare", refuse_once)
     sampling = SamplingParams(seed=3)  # of an answer that comes to its end

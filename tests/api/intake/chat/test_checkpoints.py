@@ -14,6 +14,7 @@ from tests.support.sessions import load
 from worker.api.intake.chat.asking import ask
 from worker.api.intake.chat.chat_input import ChatInput
 from worker.api.intake.chat.truncation import checkpoints_of, token_places
+from worker.api.intake.media_inputs import MediaInputs
 from worker.api.intake.prompts import rendered_prompt
 from worker.chat.conversation import Conversation
 from worker.chat.format import ChatFormat
@@ -75,7 +76,9 @@ def test_checkpoints_are_before_the_branches(vocab: Vocab) -> None:
     loaded = loaded_with(vocab)
 
     def tokens(*messages: dict[str, Any]) -> tuple[int, ...]:
-        return rendered_prompt(conversation(*messages).text, loaded, "messages").tokens
+        return rendered_prompt(
+            conversation(*messages).text, loaded, "messages", MediaInputs()
+        ).tokens
 
     whole = tokens(*HISTORY, QUESTION)
     found = checkpoints_of(conversation(*HISTORY, QUESTION), whole, loaded)

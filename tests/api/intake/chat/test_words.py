@@ -10,6 +10,7 @@ import pytest
 
 from worker.api.intake.chat.notes import note_of
 from worker.api.intake.chat.past_message import PastMessage, message_of, output_of
+from worker.api.intake.media_inputs import MediaInputs
 
 OWN: list[Any] = [
     {"type": ["string", "null"], "k": 1},
@@ -25,19 +26,19 @@ OWN: list[Any] = [
 @pytest.mark.parametrize("value", OWN, ids=json.dumps)
 def test_a_tool_s_own_object(value: Any) -> None:
     """It is JSON, whatever it calls its type."""
-    assert json.loads(output_of(value)) == value
+    assert json.loads(output_of(value, MediaInputs())) == value
 
 
 def test_parts_of_an_output() -> None:
     """They are their texts, with fields that only programs read left out."""
     parts = [{"type": "text", "text": "a", "_meta": {"x": 1}}, {"type": "image", "data": "eA=="}]
-    assert output_of(parts) == "a\n[image]"
+    assert output_of(parts, MediaInputs()) == "a\n[image]"
 
 
 def test_data_is_no_event_stream() -> None:
     """A text of server-sent events is no URL of data."""
-    assert "tail" in note_of("x", {"input": 'data: {"x":1}, tail'})
-    assert "tail" not in note_of("x", {"input": "data:image/png;base64,tail"})
+    assert "tail" in note_of("x", {"input": 'data: {"x":1}, tail'}, MediaInputs())
+    assert "tail" not in note_of("x", {"input": "data:image/png;base64,tail"}, MediaInputs())
 
 
 @pytest.mark.parametrize(

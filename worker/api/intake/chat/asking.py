@@ -17,7 +17,9 @@ from worker.api.intake.chat.tools import ToolNames, names_of
 from worker.api.intake.chat.truncation import checkpoints_of, shortened
 from worker.api.intake.constraints import not_held
 from worker.api.intake.generation import Generation
+from worker.api.intake.media_inputs import MediaInputs
 from worker.api.intake.prompts import check_hopeless, rendered_prompt
+from worker.budget import Budget
 from worker.chat.constraint import PARAM as TOOLS
 from worker.chat.conversation import Conversation
 from worker.chat.format import ChatFormat
@@ -40,11 +42,17 @@ _Body = TypeVar("_Body", bound=msgspec.Struct)
 
 
 def answer_to(
-    body: _Body, read: Callable[[_Body, Loaded], ChatInput], chat: ChatFormat, loaded: Loaded,
-    *, must_fit: bool = True,
-) -> Generation:  # fmt: skip
+    body: _Body,
+    read: Callable[[_Body, Loaded, MediaInputs], ChatInput],
+    chat: ChatFormat,
+    loaded: Loaded,
+    budget: Budget,
+    *,
+    must_fit: bool = True,
+) -> Generation:
     """What an API's body asks for. read: makes a ChatInput of it. Raises and blocks as below."""
-    return ask(read(body, loaded), chat, loaded, must_fit=must_fit)
+    talk = read(body, loaded, MediaInputs(loaded.media, budget))
+    return ask(talk, chat, loaded, must_fit=must_fit)
 
 
 def ask(talk: ChatInput, chat: ChatFormat, loaded: Loaded, *, must_fit: bool = True) -> Generation:
@@ -64,26 +72,34 @@ def ask(talk: ChatInput, chat: ChatFormat, loaded: Loaded, *, must_fit: bool = T
 
 
 def _asked(talk: ChatInput, chat: ChatFormat, loaded: Loaded, *, must_fit: bool) -> Generation:
-    params, names = talk.params, names_of(talk)
-    talk = names.shown(talk)
+    params, names = talk.params, None
+    if talk.tools or any(message.calls for message in talk.messages):
+        names = names_of(talk)
+        talk = names.shown(talk)
     chat = _suited(chat, talk)
     conversation = conversation_of(talk, chat, loaded, must_fit=must_fit)
     param, truncated = params.prompt_param, None
     if talk.truncates:
-        conversation, prompt, truncated = shortened(conversation, params.max_tokens, loaded, param)
+        conversation, prompt, truncated = shortened(
+            conversation, params.max_tokens, loaded, param, talk.media
+        )
     else:
-        prompt = rendered_prompt(conversation.text, loaded, param, must_fit=must_fit)
+        prompt = rendered_prompt(conversation.text, loaded, param, talk.media, must_fit=must_fit)
     if truncated is None:
         check_arrived(talk.messages, conversation.text, chat.thoughts.tags, param)
     if loaded.backend.shape.needs_rest:
         checkpoints = checkpoints_of(conversation, prompt.tokens, loaded)
         prompt = msgspec.structs.replace(prompt, checkpoints=checkpoints)
+    warnings = talk.left_out
+    if params.sampling.constraint is not None:
+        warnings += not_held(params.sampling.constraint)
     generation = Generation(
         prompts=(prompt,),
         params=_params(talk, chat, conversation.text, loaded),
         reader=_reader_of(talk, chat, conversation.text, names),
         truncated=truncated,
-        warnings=(*talk.left_out, *not_held(params.sampling.constraint)),
+        warnings=warnings,
+        left_out=talk.media.warnings,
     )
     if not must_fit:
         generation.check()  # else who runs it does
@@ -97,7 +113,7 @@ def _suited(chat: ChatFormat, talk: ChatInput) -> ChatFormat:
 
 
 def _reader_of(
-    talk: ChatInput, chat: ChatFormat, prompt: str, names: ToolNames
+    talk: ChatInput, chat: ChatFormat, prompt: str, names: ToolNames | None
 ) -> Callable[[], ChatReader]:
     """talk: with the names of tools as the model sees them"""
 
@@ -105,7 +121,7 @@ def _reader_of(
         read = chat.reader(
             talk.callable, prompt=prompt, thinking=talk.thinking, parallel=talk.parallel
         )
-        return names.reader(read)
+        return read if names is None else names.reader(read)
 
     return reader
 
@@ -127,7 +143,8 @@ def _params(talk: ChatInput, chat: ChatFormat, prompt: str, loaded: Loaded) -> G
 
 def _limit(talk: ChatInput, chat: ChatFormat, prompt: str, loaded: Loaded) -> SpanLimit | None:
     """Of the thoughts, where a budget was asked for and the model thinks."""
-    budget, end = talk.thinking.budget, chat.thought_end(prompt)
+    budget = talk.thinking.budget
+    end = None if budget is None else chat.thought_end(prompt)
     if budget is None or end is None:
         return None
     forced = loaded.backend.vocab.tokenize(
@@ -145,13 +162,13 @@ def _prepared_constraint(
     not at all, unless there must be a call. Raises RequestError."""
     must = talk.choice == "required" or talk.only is not None
     must = must or talk.params.sampling.constraint is not None
-    if not must and not talk.callable:
+    if not must and (not talk.tools or talk.choice == "none"):
         return None
     for loosened in (loaded.backend.guides.loosening(), by_types):
         try:
             constraint = _constraint(talk, chat, prompt, loosened)
             if constraint is not None:
-                loaded.backend.prepare(constraint)
+                loaded.backend.prepare(constraint, talk.media.budget)
             return constraint
         except RequestError as error:
             if error.param != TOOLS or (must and loosened is by_types):
@@ -198,7 +215,7 @@ def conversation_of(
         ]
         size = sum(map(len, texts))
         if size > COUNTED.most:
-            check_hopeless("\n".join(texts), size, loaded, param)
+            check_hopeless("\n".join(texts), size, loaded, param, talk.media.budget)
     reserved = ("messages", "tools", "add_generation_prompt")
     variables = {
         name: value

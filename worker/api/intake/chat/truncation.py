@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
+from worker.api.intake.media_inputs import MediaInputs
 from worker.api.intake.prompts import TextPrompt, Truncated, rendered_prompt
 from worker.chat.conversation import Conversation
 from worker.lifecycle.loaded import Loaded
@@ -55,7 +56,11 @@ def _dense(data: bytes) -> bytes:
 
 
 def shortened(
-    conversation: Conversation, max_tokens: int | None, loaded: Loaded, param: str
+    conversation: Conversation,
+    max_tokens: int | None,
+    loaded: Loaded,
+    param: str,
+    media: MediaInputs,
 ) -> tuple[Conversation, TextPrompt, Truncated | None]:
     """The conversation without as many whole old turns as the context asks for, and its prompt.
 
@@ -69,17 +74,17 @@ def shortened(
     max_length = loaded.backend.max_length
     room = min(max_length // 4 if max_tokens is None else max_tokens, max_length // 2)
     limit = max_length - room
-    whole = rendered_prompt(conversation.text, loaded, param, must_fit=False)
+    whole = rendered_prompt(conversation.text, loaded, param, media, must_fit=False)
     num_old = conversation.num_old_turns
     if len(whole.tokens) <= limit or not num_old:
         return conversation, whole, None
     starts = token_places(conversation.text, conversation.user_starts, whole.tokens, loaded)
     count = num_dropped(starts, len(whole.tokens), limit) if starts else num_old
     shorter = conversation.without(count)
-    prompt = rendered_prompt(shorter.text, loaded, param)
+    prompt = rendered_prompt(shorter.text, loaded, param, media)
     if len(prompt.tokens) > limit and count < num_old:
         shorter = conversation.without(num_old)
-        prompt = rendered_prompt(shorter.text, loaded, param)
+        prompt = rendered_prompt(shorter.text, loaded, param, media)
     messages = len(conversation.messages) - len(shorter.messages)
     return shorter, prompt, Truncated(messages, len(whole.tokens) - len(prompt.tokens))
 
