@@ -19,12 +19,12 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
+from worker.api.intake.facts import MediumReader
 from worker.api.intake.media_formats import check_format
 from worker.engine.request import Medium
 from worker.errors import QueueFullError, RequestError, UnavailableError
 from worker.grammar.constraint import IS_PATIENT, ImpatientError
 from worker.lifecycle.addresses import MediaAddresses
-from worker.lifecycle.media import MediaReader
 from worker.limits import MEDIA
 
 _DATA_URL = re.compile(r"data:[\w.+-]*/?[\w.+-]*(?:;[^,;]{0,100}){0,4},", re.IGNORECASE)
@@ -51,7 +51,7 @@ class ShownMedium(msgspec.Struct, frozen=True):
 class Gallery:
     """What one request shows."""
 
-    def __init__(self, reader: MediaReader | None) -> None:
+    def __init__(self, reader: MediumReader | None) -> None:
         """reader: None where the model reads text only"""
         self._reader = reader
         self._held: list[ShownMedium] = []

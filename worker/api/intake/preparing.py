@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
@@ -16,13 +16,16 @@ from worker import log
 from worker.api.intake.adapters import choice_of, chosen
 from worker.api.intake.body import HttpRequest, held_body, read_json, told, until_gone
 from worker.api.intake.constraints import ConstraintFields
+from worker.api.intake.facts import ModelFacts
 from worker.api.intake.generation import Generation
 from worker.api.intake.media_inputs import GALLERY, Gallery, UnreadMediaError
+from worker.engine.request import Request
+from worker.engine.stream import Lane, Stream
 from worker.errors import CancelledError, LeftError, QueueFullError, UnavailableError
 from worker.grammar.constraint import HAS_LEFT, IS_PATIENT, ImpatientError
-from worker.lifecycle.loaded import Loaded
 from worker.limits import LONG
 from worker.requests.record import RequestRecord, current
+from worker.requests.work import RequestWork
 
 # Fields of a body that hold its answer to a form.
 _FORMS = (*ConstraintFields.__struct_fields__, "tools")
@@ -43,7 +46,9 @@ class Preparing:
     another one, as what shows pictures does in some more: others wait for neither.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, lane: Callable[[], Lane]) -> None:
+        """lane: where requests wait for the engine, once it is there"""
+        self._lane = lane
         self._plain = ThreadPoolExecutor(thread_name_prefix="plain")
         self._plain.submit(int)  # the first request does not wait for the first thread
         self._formed = ThreadPoolExecutor(2, thread_name_prefix="formed")
@@ -62,16 +67,16 @@ class Preparing:
         for pool in (self._plain, self._formed, self._long, self._media):
             pool.shutdown(wait=False, cancel_futures=True)
 
-    async def body(self, request: HttpRequest, shape: type[Body], loaded: Loaded) -> Body:
+    async def body(self, request: HttpRequest, shape: type[Body]) -> Body:
         """The body, not read where no place is left. Raises RequestError, QueueFullError."""
-        loaded.engine.check_place()
+        self._lane().check_place()
         return await read_json(request, shape)
 
     async def make(
         self,
         request: HttpRequest,
         body: msgspec.Struct,
-        loaded: Loaded,
+        facts: ModelFacts,
         function: Callable[..., Made],
         *arguments: Any,
     ) -> Made:
@@ -80,10 +85,10 @@ class Preparing:
 
         Meanwhile the request is one of those that wait, and can be cancelled.
         """
-        choice = choice_of(body, loaded)
+        choice = choice_of(body, facts)
         record = current()
-        with loaded.engine.place(), held_body(request):
-            gallery = Gallery(loaded.media)
+        with self._lane().place(), held_body(request):
+            gallery = Gallery(facts.media)
             work = _showing(gallery, partial(function, *arguments))
             made = await self._aside(request, body, work, record)
         made = chosen(made, choice)
@@ -98,20 +103,40 @@ class Preparing:
         self,
         request: HttpRequest,
         body: msgspec.Struct,
-        loaded: Loaded,
+        facts: ModelFacts,
         function: Callable[..., Made],
         *arguments: Any,
     ) -> Made:
         """The same of a request whose texts have only to become tokens. Few are made here: to a
         thread and back takes three times as long."""
         if _length_of(request) > _FEW_BYTES:
-            return await self.make(request, body, loaded, function, *arguments)
-        choice = choice_of(body, loaded)
-        loaded.engine.check_place()
+            return await self.make(request, body, facts, function, *arguments)
+        choice = choice_of(body, facts)
+        self._lane().check_place()
         made = chosen(function(*arguments), choice)
         if (record := current()) is not None:
             told(record.unknown, record.route)
         return made
+
+    def run(self, generation: Generation, facts: ModelFacts) -> Stream:
+        """Hand it to the engine, and tell the record of the request at hand.
+
+        Raises RequestError, QueueFullError or UnavailableError. The stream's ids are those of the
+        continuations of the first prompt, of the second, ...
+        """
+        requests = generation.requests()
+        facts.adapters.check_key(requests[0].prompt.key)
+        return self.submit(requests, generation.multiplied_by, generation.copies)
+
+    def submit(self, requests: Sequence[Request], param: str, copies: int = 1) -> Stream:
+        """Those of a prompt side by side, `copies` of each. Raises as `run`; param: that an error
+        names"""
+        lane = self._lane()
+        stream = lane.submit(requests, param=param)
+        record = current()
+        if record is not None:
+            record.follow(RequestWork(stream, requests, copies, lane))
+        return stream
 
     async def aside(
         self,
@@ -125,7 +150,7 @@ class Preparing:
         Where the client leaves: LeftError; where the request is cancelled: CancelledError. What
         runs in a thread then goes on there, for nobody.
         """
-        reader = next((each.media for each in arguments if isinstance(each, Loaded)), None)
+        reader = next((each.media for each in arguments if isinstance(each, ModelFacts)), None)
         work = _showing(Gallery(reader), partial(function, *arguments))
         with held_body(request):
             return await self._aside(request, body, work, None)
