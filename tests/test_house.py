@@ -40,11 +40,11 @@ ALLOWED: dict[str, set[str]] = {
     "chat": {"grammar", "limits", "errors"},
     "grammar": {"limits", "errors"},
     "llama": {
-        "budget", "grammar", "engine", "cache", "memory", "model", "gguf", "files", "machine", "limits",
-        "isolation", "errors", "log",
+        "grammar", "engine", "cache", "memory", "model", "gguf", "files", "machine", "limits",
+        "isolation", "budget", "errors", "log",
     },
     "lifecycle": {
-        "budget", "audit", "llama", "engine", "cache", "chat", "memory", "model", "settings", "machine",
+        "audit", "llama", "engine", "cache", "chat", "memory", "model", "settings", "machine",
         "files", "limits", "errors", "log",
     },
     "http": {

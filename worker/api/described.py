@@ -139,7 +139,7 @@ FORMED = (QueueFullError("Too many constraints that take long wait already."),)
 CANCELLED = (CancelledError("The request was cancelled."),)
 GENERATION = QUEUE + FORMED + CANCELLED + ENGINE
 _STATES = {
-    State.LOADING: UnavailableError("The model is being loaded.", code="loading"),
+    State.LOADING: UnavailableError("The model is being facts.", code="loading"),
     State.DRAINING: UnavailableError("The worker is about to leave.", code="draining"),
     State.FAILED: UnavailableError("The worker failed and leaves.", code="failed"),
 }

@@ -11,14 +11,14 @@ from typing import Any, cast
 
 import pytest
 
+from tests.support.facts import facts_with
 from worker.api.embeddings.schemas import EmbeddingsRequest
 from worker.api.intake.body import Bodies
 from worker.api.intake.preparing import Preparing
 from worker.api.openai.schemas import ChatRequest
-from worker.budget import Budget, SlowWork
+from worker.budget import Budget
+from worker.engine.stream import Lane
 from worker.errors import LeftError, QueueFullError, RequestError, UnavailableError
-from worker.lifecycle.adapters import ServedAdapters
-from worker.lifecycle.loaded import Loaded
 from worker.limits import LONG
 
 PATIENCE_S = 30
@@ -44,15 +44,14 @@ class Client:
         self._left.set()
 
 
+FACTS = facts_with()
+
+
 class Places:
     """The queue's places, for one request or none."""
 
-    engine: Any
-    media = None
-    adapters = ServedAdapters(("m",), ())
-
     def __init__(self, count: int) -> None:
-        self.engine, self.count = self, count
+        self.count = count
 
     @contextlib.contextmanager
     def place(self) -> Generator[None]:
@@ -68,11 +67,16 @@ class Places:
             raise QueueFullError("full")
 
 
+def lane_with(count: int) -> Callable[[], Lane]:
+    places = cast("Any", Places(count))
+    return lambda: places
+
+
 class Scene:
     """One Preparing, and work that lasts until it is let go."""
 
-    def __init__(self) -> None:
-        self.preparing = Preparing()
+    def __init__(self, places: int = 1) -> None:
+        self.preparing = Preparing(lane_with(places))
         self.go_on = threading.Event()
         self.asked: list[str] = []
         self.begun: list[str] = []
@@ -80,8 +84,8 @@ class Scene:
     def work(self, name: str, kind: str, budget: Budget) -> str:
         self.asked.append(name)
         if kind in ("long", "media"):
-            budget.make_way(cast("SlowWork", kind))
-            budget.make_way(cast("SlowWork", kind))  # it is there
+            budget.make_way(kind)
+            budget.make_way(kind)  # it is there
         self.begun.append(name)
         if kind in ("slow", "long", "media"):
             assert self.go_on.wait(PATIENCE_S)
@@ -221,24 +225,22 @@ def test_a_full_queue_is_told_at_once() -> None:
 
     async def scenario(scene: Scene) -> None:
         request: Any = Client()
-        places = Places(1)
-        loaded = cast("Loaded", places)
         make = scene.preparing.make
 
         def refuse(_budget: Budget) -> None:
             raise RequestError("no")
 
-        slow = asyncio.ensure_future(make(request, PLAIN, loaded, scene.work, "a", "slow"))
+        slow = asyncio.ensure_future(make(request, PLAIN, FACTS, scene.work, "a", "slow"))
         await scene.until(lambda: scene.begun)
         with pytest.raises(QueueFullError):
-            await scene.preparing.body(request, ChatRequest, loaded)
+            await scene.preparing.body(request, ChatRequest)
         with pytest.raises(QueueFullError):
-            await make(request, PLAIN, loaded, scene.work, "b", "quick")
+            await make(request, PLAIN, FACTS, scene.work, "b", "quick")
         scene.go_on.set()
         assert await slow == "a"
         for _ in range(2):
             with pytest.raises(RequestError, match="no"):
-                await make(request, PLAIN, loaded, refuse)
+                await make(request, PLAIN, FACTS, refuse)
 
     played(scenario)
 
@@ -256,12 +258,12 @@ def test_few_texts_need_no_thread(length: str | None, is_here: bool) -> None:
         return threading.get_ident()
 
     async def scene() -> tuple[int, int]:
-        preparing = Preparing()
-        places = cast("Loaded", Places(1))
-        where = await preparing.texts(request, body, places, here)
+        preparing, full = Preparing(lane_with(1)), Preparing(lane_with(0))
+        where = await preparing.texts(request, body, FACTS, here)
         with pytest.raises(QueueFullError):
-            await preparing.texts(request, body, cast("Loaded", Places(0)), here)
+            await full.texts(request, body, FACTS, here)
         preparing.close()
+        full.close()
         return where, threading.get_ident()
 
     where, loop = asyncio.run(scene())

@@ -25,13 +25,13 @@ from worker.api.intake.chat.past_message import (
     spelled,
 )
 from worker.api.intake.chat.tools import ToolChoice, Tools, check_choice, tools_of
+from worker.api.intake.facts import ModelFacts
 from worker.api.intake.media_inputs import MediaInputs
 from worker.api.intake.sampling import sampling_of
 from worker.api.intake.thinking import thinking_of
 from worker.chat.message import Call, Message
 from worker.engine.request import GenerationParams
 from worker.errors import RequestError
-from worker.lifecycle.loaded import Loaded
 
 PARAM = "messages"
 # Claude Code begins its system text with a line that is another one for each request. With it in
@@ -143,7 +143,7 @@ def _joined(first: Message, second: Message) -> Message:
 OWN = (None, "custom", "function")  # types of tools that the client runs by a schema
 
 
-def chat_input_of(body: MessagesRequest, loaded: Loaded, media: MediaInputs) -> ChatInput:
+def chat_input_of(body: MessagesRequest, facts: ModelFacts, media: MediaInputs) -> ChatInput:
     """Raises RequestError that names the field; blocks: a grammar is checked."""
     if not body.messages:
         raise RequestError("messages is missing.", param=PARAM, hint="Send one message.")
@@ -165,7 +165,7 @@ def chat_input_of(body: MessagesRequest, loaded: Loaded, media: MediaInputs) -> 
         media=media,
         params=GenerationParams(
             prompt_param=PARAM,
-            sampling=sampling_of(body, loaded, media.budget),
+            sampling=sampling_of(body, facts, media.budget),
             max_tokens=_max_tokens(body),
             stop=stops_of(body.stop_sequences, "stop_sequences"),
         ),
@@ -174,7 +174,7 @@ def chat_input_of(body: MessagesRequest, loaded: Loaded, media: MediaInputs) -> 
         choice=choice.mode,
         only=choice.only,
         parallel=not (asked and asked.disable_parallel_tool_use),
-        thinking=thinking_of(body, settings=loaded.settings),
+        thinking=thinking_of(body, settings=facts.settings),
         variables=body.chat_template_kwargs or {},
         continues=puts_words(messages),
     )

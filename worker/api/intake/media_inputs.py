@@ -18,12 +18,12 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
+from worker.api.intake.facts import MediumReader
 from worker.api.intake.media_formats import check_format
 from worker.budget import UNBOUNDED, Budget
 from worker.engine.request import Medium
 from worker.errors import QueueFullError, RequestError, UnavailableError
 from worker.lifecycle.addresses import MediaAddresses
-from worker.lifecycle.media import MediaReader
 from worker.limits import MEDIA
 
 _DATA_URL = re.compile(r"data:[\w.+-]*/?[\w.+-]*(?:;[^,;]{0,100}){0,4},", re.IGNORECASE)
@@ -45,7 +45,7 @@ class ShownMedium(msgspec.Struct, frozen=True):
 class MediaInputs:
     """Those of one request."""
 
-    def __init__(self, reader: MediaReader | None = None, budget: Budget = UNBOUNDED) -> None:
+    def __init__(self, reader: MediumReader | None = None, budget: Budget = UNBOUNDED) -> None:
         """
         reader  None where the model reads text only
         budget  of the request

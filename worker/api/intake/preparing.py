@@ -6,7 +6,7 @@ import asyncio
 import concurrent.futures
 import math
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -17,12 +17,15 @@ from worker import log
 from worker.api.intake.adapters import choice_of, chosen
 from worker.api.intake.body import HttpRequest, held_body, read_json, told, until_gone
 from worker.api.intake.constraints import ConstraintFields
+from worker.api.intake.facts import ModelFacts
 from worker.api.intake.generation import Generation
 from worker.budget import UNBOUNDED, Budget, SlowWork
+from worker.engine.request import Request
+from worker.engine.stream import Lane, Stream
 from worker.errors import CancelledError, LeftError, QueueFullError, UnavailableError
-from worker.lifecycle.loaded import Loaded
 from worker.limits import LONG
 from worker.requests.record import RequestRecord, current
+from worker.requests.work import RequestWork
 
 # Fields of a body that hold its answer to a form.
 _FORMS = (*ConstraintFields.__struct_fields__, "tools")
@@ -30,9 +33,9 @@ _FORMS = (*ConstraintFields.__struct_fields__, "tools")
 # Of a body whose texts become tokens in the event loop, which then waits for 0.1 ms.
 _FEW_BYTES = 1024
 
-_Lane = Literal["plain", "formed"] | SlowWork
-# How many are made ready in each lane at once; of media some wait for a fetch.
-_PLACES: dict[_Lane, int] = {
+_Pool = Literal["plain", "formed"] | SlowWork
+# How many are made ready in each pool at once; of media some wait for a fetch.
+_PLACES: dict[_Pool, int] = {
     "plain": min(32, (os.cpu_count() or 1) + 4),
     "formed": 2,
     "long": 1,
@@ -49,55 +52,57 @@ Made = TypeVar("Made")
 T = TypeVar("T")
 
 
-class _Lanes:
-    """The places of all lanes. In the loop's thread."""
+class _Pools:
+    """The places of all pools. In the loop's thread."""
 
     def __init__(self) -> None:
-        self.places = {lane: asyncio.Semaphore(count) for lane, count in _PLACES.items()}
-        self.num_long = 0  # in that lane, or waiting for it
+        self.places = {pool: asyncio.Semaphore(count) for pool, count in _PLACES.items()}
+        self.num_long = 0  # in that pool, or waiting for it
 
 
 class _Turn:
     """The one place that a request has; in the loop's thread."""
 
-    def __init__(self, lanes: _Lanes) -> None:
-        self._lanes = lanes
-        self.lane: _Lane | None = None
+    def __init__(self, pools: _Pools) -> None:
+        self._pools = pools
+        self.pool: _Pool | None = None
 
-    async def take(self, lane: _Lane) -> None:
-        """Give the place back, and wait for one of that lane. Raises QueueFullError."""
+    async def take(self, pool: _Pool) -> None:
+        """Give the place back, and wait for one of that pool. Raises QueueFullError."""
         self.leave()
-        if lane == "long" and self._lanes.num_long >= LONG.most:
+        if pool == "long" and self._pools.num_long >= LONG.most:
             raise QueueFullError(
                 "Too many constraints that take long wait already.", hint="Try again shortly."
             )
-        self._lanes.num_long += lane == "long"
+        self._pools.num_long += pool == "long"
         try:
-            await self._lanes.places[lane].acquire()
+            await self._pools.places[pool].acquire()
         except BaseException:
-            self._lanes.num_long -= lane == "long"
+            self._pools.num_long -= pool == "long"
             raise
-        self.lane = lane
+        self.pool = pool
 
     def leave(self) -> None:
         """Give the place back, if there is one."""
-        if self.lane is not None:
-            self._lanes.places[self.lane].release()
-            self._lanes.num_long -= self.lane == "long"
-            self.lane = None
+        if self.pool is not None:
+            self._pools.places[self.pool].release()
+            self._pools.num_long -= self.pool == "long"
+            self.pool = None
 
 
 class Preparing:
     """Reads bodies and makes something of them. One for an application, in the loop's thread.
 
-    A request has a place in a lane, and changes the lane when its work turns out to be slow: so
+    A request has a place in a pool, and changes the pool when its work turns out to be slow: so
     others wait neither for a form that takes long nor for media.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, lane: Callable[[], Lane]) -> None:
+        """lane: where requests wait for the engine, once it is there"""
+        self._lane = lane
         self._threads = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="prepare")
         self._threads.submit(int)  # the first request does not wait for the first thread
-        self._lanes = _Lanes()
+        self._pools = _Pools()
         self._moves: set[Future[None]] = set()  # that threads wait for
         self._is_closed = False
         self._given_up: list[Future[Any]] = []  # nobody waits for them, but they may run
@@ -114,16 +119,16 @@ class Preparing:
         for each in tuple(self._moves):
             each.cancel()
 
-    async def body(self, request: HttpRequest, shape: type[Body], loaded: Loaded) -> Body:
+    async def body(self, request: HttpRequest, shape: type[Body]) -> Body:
         """The body, not read where no place is left. Raises RequestError, QueueFullError."""
-        loaded.engine.check_place()
+        self._lane().check_place()
         return await read_json(request, shape)
 
     async def make(
         self,
         request: HttpRequest,
         body: msgspec.Struct,
-        loaded: Loaded,
+        facts: ModelFacts,
         function: Callable[..., Made],
         *arguments: Any,
     ) -> Made:
@@ -132,9 +137,9 @@ class Preparing:
 
         Meanwhile the request is one of those that wait, and can be cancelled.
         """
-        choice = choice_of(body, loaded)
+        choice = choice_of(body, facts)
         record = current()
-        with loaded.engine.place(), held_body(request):
+        with self._lane().place(), held_body(request):
             made = await self._aside(request, body, partial(function, *arguments), record)
         made = chosen(made, choice)
         path = request.scope["path"] if record is None else record.route
@@ -152,20 +157,40 @@ class Preparing:
         self,
         request: HttpRequest,
         body: msgspec.Struct,
-        loaded: Loaded,
+        facts: ModelFacts,
         function: Callable[..., Made],
         *arguments: Any,
     ) -> Made:
         """The same of a request whose texts have only to become tokens. Few are made here: to a
         thread and back takes three times as long."""
         if _length_of(request) > _FEW_BYTES:
-            return await self.make(request, body, loaded, function, *arguments)
-        choice = choice_of(body, loaded)
-        loaded.engine.check_place()
+            return await self.make(request, body, facts, function, *arguments)
+        choice = choice_of(body, facts)
+        self._lane().check_place()
         made = chosen(function(*arguments, UNBOUNDED), choice)
         if (record := current()) is not None:
             told(record.unknown, record.route)
         return made
+
+    def run(self, generation: Generation, facts: ModelFacts) -> Stream:
+        """Hand it to the engine, and tell the record of the request at hand.
+
+        Raises RequestError, QueueFullError or UnavailableError. The stream's ids are those of the
+        continuations of the first prompt, of the second, ...
+        """
+        requests = generation.requests()
+        facts.adapters.check_key(requests[0].prompt.key)
+        return self.submit(requests, generation.multiplied_by, generation.copies)
+
+    def submit(self, requests: Sequence[Request], param: str, copies: int = 1) -> Stream:
+        """Those of a prompt side by side, `copies` of each. Raises as `run`; param: that an error
+        names"""
+        lane = self._lane()
+        stream = lane.submit(requests, param=param)
+        record = current()
+        if record is not None:
+            record.follow(RequestWork(stream, requests, copies, lane))
+        return stream
 
     async def aside(
         self,
@@ -211,16 +236,16 @@ class Preparing:
                 record.prepared()
 
     async def _run(
-        self, lane: _Lane, work: Callable[[Budget], Made], left: asyncio.Future[None]
+        self, pool: _Pool, work: Callable[[Budget], Made], left: asyncio.Future[None]
     ) -> Made:
-        turn, loop = _Turn(self._lanes), asyncio.get_running_loop()
-        if self._lanes.places[lane].locked():
-            await _unless(left, turn.take(lane))
+        turn, loop = _Turn(self._pools), asyncio.get_running_loop()
+        if self._pools.places[pool].locked():
+            await _unless(left, turn.take(pool))
         else:
-            await turn.take(lane)
+            await turn.take(pool)
 
         def make_way(slow: SlowWork) -> None:
-            if turn.lane == slow:
+            if turn.pool == slow:
                 return
             move = asyncio.run_coroutine_threadsafe(_unless(left, turn.take(slow)), loop)
             self._moves.add(move)

@@ -9,11 +9,11 @@ from functools import partial
 
 import msgspec
 
+from worker.api.intake.facts import ModelFacts
 from worker.api.intake.media_inputs import MediaInputs
 from worker.budget import Budget
 from worker.engine.request import Prompt, check_length
 from worker.errors import ContextLengthError, RequestError
-from worker.lifecycle.loaded import Loaded
 from worker.limits import COUNTED
 
 
@@ -37,7 +37,7 @@ class TextPrompt(Prompt, frozen=True, kw_only=True):
     space_added: bool = False
 
 
-def check_hopeless(text: str, size: int, loaded: Loaded, param: str, budget: Budget) -> None:
+def check_hopeless(text: str, size: int, facts: ModelFacts, param: str, budget: Budget) -> None:
     """Raise ContextLengthError for a text of `size` characters that no context holds.
 
     text  its beginning, from which the tokens of all of it are reckoned: to count those of
@@ -47,20 +47,20 @@ def check_hopeless(text: str, size: int, loaded: Loaded, param: str, budget: Bud
     """
     if size <= COUNTED.most:
         return
-    backend, tokenizer = loaded.backend, loaded.config.tokenizer
-    if size <= backend.max_length * (tokenizer.longest if tokenizer else 0):
+    tokenizer = facts.config.tokenizer
+    if size <= facts.max_length * (tokenizer.longest if tokenizer else 0):
         return
     text = text[: COUNTED.most]
-    tokens = backend.vocab.tokenize(
+    tokens = facts.vocab.tokenize(
         text, add_special=False, parse_special=True, param=param, budget=budget
     )
-    count = max(len(tokens) * size // len(text), backend.max_length + 1)
-    raise ContextLengthError(count, backend.max_length, param=param)
+    count = max(len(tokens) * size // len(text), facts.max_length + 1)
+    raise ContextLengthError(count, facts.max_length, param=param)
 
 
-def without_bos(text: str, loaded: Loaded) -> str:
+def without_bos(text: str, facts: ModelFacts) -> str:
     """The text without a BOS that it spells, if the tokenizer adds one: there is one then."""
-    vocab = loaded.backend.vocab
+    vocab = facts.vocab
     if vocab.adds_bos and vocab.bos is not None:
         return text.removeprefix(vocab.name(vocab.bos))
     return text
@@ -68,7 +68,7 @@ def without_bos(text: str, loaded: Loaded) -> str:
 
 def to_be_continued(
     text: str,
-    loaded: Loaded,
+    facts: ModelFacts,
     param: str,
     budget: Budget,
     *,
@@ -80,11 +80,11 @@ def to_be_continued(
 
     must_fit  the context holds it
     """
-    vocab = loaded.backend.vocab
+    vocab = facts.vocab
     if must_fit:
-        check_hopeless(text, len(text), loaded, param, budget)
+        check_hopeless(text, len(text), facts, param, budget)
     if add_special:
-        text = without_bos(text, loaded)
+        text = without_bos(text, facts)
     tokens = vocab.tokenize(
         text, add_special=add_special, parse_special=True, param=param, budget=budget
     )
@@ -94,22 +94,22 @@ def to_be_continued(
 
 
 def text_prompt(
-    text: str, loaded: Loaded, param: str, budget: Budget, *, add_special: bool = True
+    text: str, facts: ModelFacts, param: str, budget: Budget, *, add_special: bool = True
 ) -> TextPrompt:
     """A text to continue. Raises RequestError."""
-    vocab = loaded.backend.vocab
-    tokens = to_be_continued(text, loaded, param, budget, add_special=add_special)
+    vocab = facts.vocab
+    tokens = to_be_continued(text, facts, param, budget, add_special=add_special)
     added = add_special and vocab.adds_bos and bool(tokens) and tokens[0] == vocab.bos
     added = added and not text.startswith(vocab.name(tokens[0]))
     begin = int(added and len(tokens) > 1)
-    first = loaded.backend.pieces[tokens[begin]] if tokens else b""
+    first = facts.vocab.pieces[tokens[begin]] if tokens else b""
     space_added = first.startswith(b" ") and not text.startswith(" ")
     shown = slice(begin, None)
     return TextPrompt(tuple(tokens), text=text, shown=shown, space_added=space_added)
 
 
 def rendered_prompt(
-    text: str, loaded: Loaded, param: str, media: MediaInputs, *, must_fit: bool = True
+    text: str, facts: ModelFacts, param: str, media: MediaInputs, *, must_fit: bool = True
 ) -> TextPrompt:
     """What a chat template made: control tokens in it are read as such, and BOS is there once.
 
@@ -117,17 +117,17 @@ def rendered_prompt(
     must_fit  as above. Raises RequestError.
     """
     read = partial(
-        to_be_continued, loaded=loaded, param=param, budget=media.budget, must_fit=must_fit
+        to_be_continued, facts=facts, param=param, budget=media.budget, must_fit=must_fit
     )
     if media.is_empty:
         return TextPrompt(tuple(read(text)), text=text)
-    told, tokens, shown = media.prompt(text, read, loaded.backend.max_length)
+    told, tokens, shown = media.prompt(text, read, facts.max_length)
     return TextPrompt(tuple(tokens), text=told, media=shown)
 
 
-def plain_tokens(text: str, loaded: Loaded, param: str, budget: Budget) -> list[int]:
+def plain_tokens(text: str, facts: ModelFacts, param: str, budget: Budget) -> list[int]:
     """A text's tokens, in which nothing is read as a control token. Raises RequestError."""
-    return loaded.backend.vocab.tokenize(
+    return facts.vocab.tokenize(
         text, add_special=False, parse_special=False, param=param, budget=budget
     )
 
@@ -135,7 +135,7 @@ def plain_tokens(text: str, loaded: Loaded, param: str, budget: Budget) -> list[
 def infill_prompt(
     text: str,
     suffix: str,
-    loaded: Loaded,
+    facts: ModelFacts,
     param: str,
     budget: Budget,
     *,
@@ -145,15 +145,15 @@ def infill_prompt(
 
     Raises RequestError, also where the model has no such tokens.
     """
-    vocab = loaded.backend.vocab
-    check_hopeless(text, len(text), loaded, param, budget)
+    vocab = facts.vocab
+    check_hopeless(text, len(text), facts, param, budget)
     before, after, middle = vocab.infill
     if before is None or after is None or middle is None:
         raise RequestError(
             "suffix needs a model with infill tokens, and this one has none.", param="suffix"
         )
-    head = plain_tokens(text, loaded, param, budget)
-    tail = plain_tokens(suffix, loaded, "suffix", budget)
+    head = plain_tokens(text, facts, param, budget)
+    tail = plain_tokens(suffix, facts, "suffix", budget)
     first = (
         [vocab.bos, before]
         if add_special and vocab.adds_bos and vocab.bos is not None
@@ -163,12 +163,12 @@ def infill_prompt(
     return TextPrompt((*first, *head, after, *tail, middle), text=text, shown=shown)
 
 
-def token_prompt(tokens: list[int], loaded: Loaded, param: str) -> TextPrompt:
+def token_prompt(tokens: list[int], facts: ModelFacts, param: str) -> TextPrompt:
     """Token ids to continue, exactly as they are. Raises RequestError."""
-    check_length(len(tokens), loaded.backend.max_length, param)
-    if any(not 0 <= token < loaded.backend.vocab_size for token in tokens):
+    check_length(len(tokens), facts.max_length, param)
+    if any(not 0 <= token < facts.vocab.size for token in tokens):
         raise RequestError(
-            f"{param} holds token ids outside 0 to {loaded.backend.vocab_size - 1}.", param=param
+            f"{param} holds token ids outside 0 to {facts.vocab.size - 1}.", param=param
         )
-    text = b"".join(loaded.backend.pieces[token] for token in tokens).decode("utf-8", "replace")
+    text = b"".join(facts.vocab.pieces[token] for token in tokens).decode("utf-8", "replace")
     return TextPrompt(tuple(tokens), text=text)

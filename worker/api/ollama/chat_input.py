@@ -9,6 +9,7 @@ from worker.api.intake.chat.chat_input import ChatInput, puts_words
 from worker.api.intake.chat.parts import check_pictures, newest, text_of
 from worker.api.intake.chat.past_message import PastMessage, message_of, pictures_of, role_of
 from worker.api.intake.chat.tools import DeclaredTools, tools_of
+from worker.api.intake.facts import ModelFacts
 from worker.api.intake.generation import Generation
 from worker.api.intake.media_inputs import MediaInputs
 from worker.api.intake.prompts import infill_prompt, text_prompt
@@ -24,7 +25,6 @@ from worker.budget import Budget
 from worker.chat.message import Call, Message
 from worker.engine.request import GenerationParams
 from worker.errors import RequestError
-from worker.lifecycle.loaded import Loaded
 
 _MESSAGES = "messages"
 
@@ -80,22 +80,22 @@ def _placed(result: Message, open_calls: list[Call]) -> Message:
 PARAM = "prompt"
 
 
-def chat_of(body: OllamaChatRequest, loaded: Loaded, media: MediaInputs) -> ChatInput:
+def chat_of(body: OllamaChatRequest, facts: ModelFacts, media: MediaInputs) -> ChatInput:
     """Raises RequestError that names the field; blocks: a schema is compiled."""
-    return _talk(body, messages_of(body, media), _MESSAGES, loaded, media, body.tools)
+    return _talk(body, messages_of(body, media), _MESSAGES, facts, media, body.tools)
 
 
-def question_of(body: GenerateRequest, loaded: Loaded, media: MediaInputs) -> ChatInput:
+def question_of(body: GenerateRequest, facts: ModelFacts, media: MediaInputs) -> ChatInput:
     """A prompt as a conversation of one question. Raises and blocks as above."""
     check_pictures(pictures_of(body.images), "images", "images", media)
     asked = PastMessage(content=body.prompt or "", images=body.images)
     messages = [message_of(asked, "user", media)]
     if system := text_of(body.system, media):
         messages.insert(0, Message(role="system", content=system))
-    return _talk(body, tuple(messages), PARAM, loaded, media)
+    return _talk(body, tuple(messages), PARAM, facts, media)
 
 
-def continuation_of(body: GenerateRequest, loaded: Loaded, budget: Budget) -> Generation:
+def continuation_of(body: GenerateRequest, facts: ModelFacts, budget: Budget) -> Generation:
     """A prompt to continue as it is. Raises and blocks as above."""
     text = body.prompt or ""
     if body.images:
@@ -105,10 +105,10 @@ def continuation_of(body: GenerateRequest, loaded: Loaded, budget: Budget) -> Ge
             hint="Ask without raw and suffix, of a model that has one.",
         )
     if body.suffix:
-        prompt = infill_prompt(text, body.suffix, loaded, PARAM, budget)
+        prompt = infill_prompt(text, body.suffix, facts, PARAM, budget)
     else:
-        prompt = text_prompt(text, loaded, PARAM, budget)
-    return Generation(prompts=(prompt,), params=_params(body, PARAM, loaded, budget))
+        prompt = text_prompt(text, facts, PARAM, budget)
+    return Generation(prompts=(prompt,), params=_params(body, PARAM, facts, budget))
 
 
 def check_generate(body: GenerateRequest) -> None:
@@ -121,40 +121,40 @@ def check_generate(body: GenerateRequest) -> None:
         )
 
 
-def check_asked(body: OllamaRequest, loaded: Loaded, budget: Budget) -> None:
+def check_asked(body: OllamaRequest, facts: ModelFacts, budget: Budget) -> None:
     """Raise RequestError for what no answer can have, also where none is asked for; blocks."""
-    _params(body, PARAM, loaded, budget)
+    _params(body, PARAM, facts, budget)
 
 
 def _talk(
     body: OllamaRequest,
     messages: tuple[Message, ...],
     param: str,
-    loaded: Loaded,
+    facts: ModelFacts,
     media: MediaInputs,
     declared: DeclaredTools = None,
 ) -> ChatInput:
     options, tools = body.options or OllamaOptions(), tools_of(declared)
     return ChatInput(
         messages=messages,
-        params=_params(body, param, loaded, media.budget),
+        params=_params(body, param, facts, media.budget),
         media=media,
         tools=tools.shown,
         left_out=tuple(tools.left_out),
-        thinking=thinking_of(body, options, settings=loaded.settings),
+        thinking=thinking_of(body, options, settings=facts.settings),
         continues=puts_words(messages),
         variables=(body.chat_template_kwargs or {}) | (options.chat_template_kwargs or {}),
     )
 
 
-def _params(body: OllamaRequest, param: str, loaded: Loaded, budget: Budget) -> GenerationParams:
+def _params(body: OllamaRequest, param: str, facts: ModelFacts, budget: Budget) -> GenerationParams:
     options = body.options or OllamaOptions()
     return GenerationParams(
         prompt_param=param,
         stop=stops_of(options.stop),
         logprobs=_logprobs(body),
-        sampling=sampling_of(options, loaded, budget, body),
-        max_tokens=_max_tokens(options, body, loaded.settings.n_predict),
+        sampling=sampling_of(options, facts, budget, body),
+        max_tokens=_max_tokens(options, body, facts.settings.n_predict),
     )
 
 

@@ -9,6 +9,7 @@ from worker.api.intake.chat.chat_input import ChatInput
 from worker.api.intake.chat.parts import check_pictures, newest, text_of
 from worker.api.intake.chat.past_message import message_of, role_of
 from worker.api.intake.chat.tools import choice_of, tools_of
+from worker.api.intake.facts import ModelFacts
 from worker.api.intake.media_inputs import MediaInputs
 from worker.api.intake.sampling import sampling_of
 from worker.api.intake.thinking import thinking_of
@@ -16,7 +17,6 @@ from worker.api.openai.schemas import ChatRequest
 from worker.chat.message import Message
 from worker.engine.request import GenerationParams
 from worker.errors import RequestError
-from worker.lifecycle.loaded import Loaded
 
 PARAM = "messages"
 # Fields of the form that tools had before 2024 -> what to send instead.
@@ -26,9 +26,9 @@ _OLD = {
 }
 
 
-def chat_input_of(body: ChatRequest, loaded: Loaded, media: MediaInputs) -> ChatInput:
+def chat_input_of(body: ChatRequest, facts: ModelFacts, media: MediaInputs) -> ChatInput:
     """Raises RequestError that names the field; blocks: a grammar is checked."""
-    settings = loaded.settings
+    settings = facts.settings
     if body.chat_template is not None:
         raise RequestError(
             "A chat template in a request is not accepted; the model file's own is used.",
@@ -44,7 +44,7 @@ def chat_input_of(body: ChatRequest, loaded: Loaded, media: MediaInputs) -> Chat
     choice = choice_of(body.tool_choice, declared)
     params = GenerationParams(
         prompt_param=PARAM,
-        sampling=sampling_of(body, loaded, media.budget),
+        sampling=sampling_of(body, facts, media.budget),
         max_tokens=tokens_of(
             max_completion_tokens=body.max_completion_tokens,
             max_tokens=body.max_tokens,

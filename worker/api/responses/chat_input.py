@@ -23,6 +23,7 @@ from worker.api.intake.chat.past_message import (
     spelled,
 )
 from worker.api.intake.chat.tools import Tools, choice_of
+from worker.api.intake.facts import ModelFacts
 from worker.api.intake.media_inputs import MediaInputs
 from worker.api.intake.sampling import sampling_of
 from worker.api.intake.thinking import thinking_of
@@ -30,7 +31,6 @@ from worker.api.responses.schemas import ResponseRequest, ResponseTool, Response
 from worker.chat.message import Call, Message
 from worker.engine.request import GenerationParams
 from worker.errors import RequestError
-from worker.lifecycle.loaded import Loaded
 
 _JOINT = "__"
 
@@ -275,9 +275,9 @@ _ABSENT = {
 }
 
 
-def chat_input_of(body: ResponseRequest, loaded: Loaded, media: MediaInputs) -> ChatInput:
+def chat_input_of(body: ResponseRequest, facts: ModelFacts, media: MediaInputs) -> ChatInput:
     """Raises RequestError that names the field; blocks: a schema is compiled."""
-    settings = loaded.settings
+    settings = facts.settings
     for field, hint in _ABSENT.items():
         if getattr(body, field):
             raise RequestError(f"{field} is not offered here.", param=field, hint=hint)
@@ -291,7 +291,7 @@ def chat_input_of(body: ResponseRequest, loaded: Loaded, media: MediaInputs) -> 
         media=media,
         params=GenerationParams(
             prompt_param=PARAM,
-            sampling=sampling_of(body, loaded, media.budget),
+            sampling=sampling_of(body, facts, media.budget),
             max_tokens=tokens_of(
                 max_output_tokens=body.max_output_tokens,
                 n_predict=body.n_predict,

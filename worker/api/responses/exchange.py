@@ -17,6 +17,7 @@ from worker.api.intake.bounds import truncates
 from worker.api.intake.chat.parts import text_of
 from worker.api.intake.chat.past_message import spelled
 from worker.api.intake.chat.tools import choice_of
+from worker.api.intake.facts import ModelFacts
 from worker.api.intake.generation import Generation
 from worker.api.intake.media_inputs import MediaInputs
 from worker.api.intake.thinking import ReasoningOptions
@@ -46,7 +47,6 @@ from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.errors import CancelledError
 from worker.http import sse
-from worker.lifecycle.loaded import Loaded
 
 _CUT = "max_output_tokens"  # OpenAI's word for the end of the context, too
 
@@ -62,7 +62,7 @@ class ResponseExchange(DeltaExchange):
         generation: Generation,
         stream: Stream,
         body: ResponseRequest,
-        loaded: Loaded,
+        facts: ModelFacts,
         store: ResponseStore,
         own: Sequence[InputItem],
     ) -> None:
@@ -78,7 +78,7 @@ class ResponseExchange(DeltaExchange):
             summarises=bool(reasoning.summary or reasoning.generate_summary),
             seals=SEALED in (body.include or ()),
         )
-        self._pieces = loaded.backend.pieces
+        self._pieces = facts.vocab.pieces
         self._tally = Tally(generation.num_prompt_tokens, stream.ids)
         self._num_events = 0
         self._times_all = bool(body.timings_per_token)

@@ -54,7 +54,7 @@ def test_data_is_no_event_stream() -> None:
 def test_thoughts_of_others(field: dict[str, Any]) -> None:
     """They are read once, under each name that clients send back."""
     given = msgspec.convert({"content": "so", **field}, PastMessage)
-    said = message_of(given, "assistant")
+    said = message_of(given, "assistant", MediaInputs())
     assert (said.content, said.thought) == ("so", "why")
 
 
@@ -62,4 +62,4 @@ def test_thoughts_of_others(field: dict[str, Any]) -> None:
 def test_a_result_under_another_name(name: str) -> None:
     """Of a tool's message."""
     given = msgspec.convert({name: "blue", "tool_call_id": "a"}, PastMessage)
-    assert message_of(given, "tool").content == "blue"
+    assert message_of(given, "tool", MediaInputs()).content == "blue"
