@@ -19,12 +19,11 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from worker.api.intake.facts import MediumReader
+from worker.api.intake.facts import AddressReader, MediumReader
 from worker.api.intake.media_formats import check_format
 from worker.engine.request import Medium
 from worker.errors import QueueFullError, RequestError, UnavailableError
 from worker.grammar.constraint import IS_PATIENT, ImpatientError
-from worker.lifecycle.addresses import MediaAddresses
 from worker.limits import MEDIA
 
 _DATA_URL = re.compile(r"data:[\w.+-]*/?[\w.+-]*(?:;[^,;]{0,100}){0,4},", re.IGNORECASE)
@@ -69,9 +68,9 @@ class Gallery:
         return re.compile(rf"{self._mark}(\d+)z")
 
     @cached_property
-    def _addresses(self) -> MediaAddresses:
+    def _addresses(self) -> AddressReader:
         assert self._reader is not None
-        return MediaAddresses(self._reader.settings)
+        return self._reader.addresses()
 
     @property
     def warnings(self) -> tuple[str, ...]:
