@@ -57,9 +57,14 @@ class NamedSlots:
     """
 
     def __init__(
-        self, engine: EngineThread, folder: Path | None, identity: str, form: StateForm | None, *,
+        self,
+        engine: EngineThread,
+        folder: Path | None,
+        identity: str,
+        form: StateForm | None,
+        *,
         can_erase: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """
         folder     of the files; None: nothing is saved
         identity   of model and settings whose states are the same

@@ -51,10 +51,13 @@ class LlamaBackend:
         context: ContextOptions,
         *,
         embeds: EmbeddingShape | None = None,
+        guides: Guides | None = None,
     ) -> None:
         """Allocate a cache for the model. It closes the weights, also where this fails.
 
         embeds: of a context that makes vectors and no text
+        guides: of the same file, when it was in memory before: what they and their vocabulary
+            learned stays
 
         Raises BackendError or DoesNotFitError.
         """
@@ -68,7 +71,12 @@ class LlamaBackend:
             with self._timed("context"):
                 self.context = stack.enter_context(Context(self.weights, context))
             with self._timed("vocabulary"):
-                self.vocab = Vocab(self.weights.handle, self.max_length)
+                if guides is None:
+                    guides = Guides(Vocab(self.weights.handle, self.max_length))
+                else:
+                    guides.vocab.attach(self.weights.handle)
+                self.guides, self.vocab = guides, guides.vocab
+                stack.callback(self.vocab.detach)
             self.embedder: LlamaEmbedder | None = None
             if embeds is not None:
                 few = short_options(self.weights, context, embeds)
@@ -98,7 +106,6 @@ class LlamaBackend:
             self.spin = Spin(self.context.threads)
             self.vocab_size = self.vocab.size
             self._workspace = Workspace(self.vocab_size)
-            self.guides = Guides(self.vocab)
             self.end_tokens = self.vocab.end_tokens
             self.pieces = self.vocab.pieces
             self._stack = stack.pop_all()
@@ -255,21 +262,9 @@ class LlamaBackend:
 
     def close(self) -> None:
         """Free context and weights; safe to call again."""
-        self.vocab.follow(None)
         self.spin.close()
         self._stack.close()
         self._states.free()
-
-    def renew(self, other: LlamaBackend) -> None:
-        """After `close`: be what `other` is, for who holds this one; of the same file and options.
-
-        What was learned of the vocabulary stays.
-        """
-        self.vocab.follow(other.vocab)
-        self.weights, self.context, self.batch = other.weights, other.context, other.batch
-        self._states, self.spin, self._stack = other._states, other.spin, other._stack
-        if self.embedder is not None:
-            vars(self.embedder).update(vars(other.embedder))
 
     def __enter__(self) -> Self:
         return self

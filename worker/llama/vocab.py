@@ -82,10 +82,9 @@ class Vocab:
     """
 
     def __init__(self, model: Any, max_history: int) -> None:
-        handle = native.llama_model_get_vocab(model)
-        if not handle:
-            raise ModelLoadError("llama.cpp returned a model without a vocabulary.")
-        self._handle = handle
+        self._handle: Any = None
+        self.attach(model)
+        handle = self.handle
         self.size = native.llama_vocab_n_tokens(handle)
         kind = native.llama_vocab_type(handle)
         self._is_bpe = kind == native.LLAMA_VOCAB_TYPE_BPE
@@ -139,9 +138,15 @@ class Vocab:
             raise UnavailableError("The model is not in memory.", code="loading")
         return self._handle
 
-    def follow(self, other: Vocab | None) -> None:
-        """Ask the same file's model that was loaded anew; None: there is none now."""
-        self._handle = None if other is None else other.handle
+    def attach(self, model: Any) -> None:
+        """Ask this model of the same file from now on. Raises ModelLoadError."""
+        self._handle = native.llama_model_get_vocab(model)
+        if not self._handle:
+            raise ModelLoadError("llama.cpp returned a model without a vocabulary.")
+
+    def detach(self) -> None:
+        """The model is about to go; what was learned of the vocabulary stays."""
+        self._handle = None
 
     def _suppressed(self) -> tuple[int, ...]:
         count = ctypes.c_int32(0)

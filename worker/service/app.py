@@ -121,12 +121,6 @@ def _router(api: Api, settings: Settings) -> Router:
     )
 
 
-def close(app: Any) -> bool:
-    """Begin no work that waits for a thread. Returns whether none works for who has left."""
-    app.state.preparing.close()
-    return app.state.preparing.is_idle
-
-
 def _always(thing: object) -> Provide:
     async def given() -> Any:
         return thing

@@ -18,12 +18,11 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from worker.api.intake.facts import MediumReader
+from worker.api.intake.facts import AddressReader, MediumReader
 from worker.api.intake.media_formats import check_format
 from worker.budget import UNBOUNDED, Budget
 from worker.engine.request import Medium
 from worker.errors import QueueFullError, RequestError, UnavailableError
-from worker.lifecycle.addresses import MediaAddresses
 from worker.limits import MEDIA
 
 _DATA_URL = re.compile(r"data:[\w.+-]*/?[\w.+-]*(?:;[^,;]{0,100}){0,4},", re.IGNORECASE)
@@ -67,9 +66,9 @@ class MediaInputs:
         return re.compile(rf"{self._prefix}(\d+)z")
 
     @cached_property
-    def _addresses(self) -> MediaAddresses:
+    def _addresses(self) -> AddressReader:
         assert self._reader is not None
-        return MediaAddresses(self._reader.settings)
+        return self._reader.addresses()
 
     @property
     def warnings(self) -> tuple[str, ...]:

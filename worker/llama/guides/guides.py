@@ -159,14 +159,14 @@ class BoundedCache(Generic[K, V]):
 
 
 class Guides:
-    """Compiles constraints and keeps them. Any thread may use it.
+    """Compiles constraints for `vocab` and keeps them. Any thread may use it.
 
     What llguidance needs of the vocabulary is made at the first use, without Python's lock: 0.06 s
     of CPU time and 14 MB for 32,000 tokens, 1.0 s and 113 MB for 262,144.
     """
 
     def __init__(self, vocab: Vocab) -> None:
-        self._vocab = vocab
+        self.vocab = vocab
         self._lock = threading.Lock()
         self._tokenizer: int | None = None
         self._spell: Any = None  # that the tokenizer calls
@@ -227,7 +227,7 @@ class Guides:
         if constraint.kind == "gbnf":
             made = self._follow(constraint, effort, tokenizer)
         else:
-            made = compile_within(constraint, effort, tokenizer, self._vocab.size)
+            made = compile_within(constraint, effort, tokenizer, self.vocab.size)
         if isinstance(made, Refused):
             if effort is FULL or not made.is_costly:
                 self._kept.add(key, made, _BYTES_OF_KEY + len(made.why))
@@ -248,13 +248,13 @@ class Guides:
         regex = regex_of(grammar)
         if regex is not None:
             plain = msgspec.structs.replace(constraint, kind="regex", text=regex)
-            made = compile_within(plain, effort, tokenizer, self._vocab.size)
+            made = compile_within(plain, effort, tokenizer, self.vocab.size)
             if isinstance(made, Matcher) or (made.is_costly and effort is QUICK):
                 return made
             if len(grammar.repeats) > LARK_PARTS.most:
                 return made  # in Lark each would be a place of its own
         plain = msgspec.structs.replace(constraint, kind="lark", text=lark_of(grammar))
-        return compile_within(plain, effort, tokenizer, self._vocab.size)
+        return compile_within(plain, effort, tokenizer, self.vocab.size)
 
     def loosening(self) -> Loosen:
         """For the schemas of one request; its CPU time is LOOSENING_S.
@@ -290,7 +290,7 @@ class Guides:
             except RequestError:
                 continue
             with self._quick:
-                made = compile_within(constraint, QUICK, tokenizer, self._vocab.size)
+                made = compile_within(constraint, QUICK, tokenizer, self.vocab.size)
             if isinstance(made, Refused):
                 continue
             made.free()
@@ -308,7 +308,7 @@ class Guides:
         return self._tokenizer
 
     def _make_tokenizer(self) -> int:
-        vocab = self._vocab
+        vocab = self.vocab
         self._spell = _spelling(vocab) if vocab.spells_within else None
         tokens = [
             _MARK + vocab.name(token).encode() if token in vocab.end_tokens or not piece else piece
