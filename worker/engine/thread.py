@@ -176,6 +176,11 @@ class EngineThread:
         return self.engine.standing(request_id)
 
     @property
+    def max_length(self) -> int:
+        """Tokens of the longest sequence."""
+        return self.engine.backend.max_length
+
+    @property
     def num_streams(self) -> int:
         """Requests that were accepted or are made ready, and have not ended."""
         return len(self._streams) + self._num_prepared

@@ -111,7 +111,7 @@ class NamedSlots:
         """Read a state, for the prompts that begin as it does. Raises RequestError."""
         path, form = self._place(name)
         began = time.monotonic()
-        most = self._engine.engine.backend.max_length
+        most = self._engine.max_length
         room = self._engine.snapshot.kept.memory_limit
         try:
             kept, size = await asyncio.to_thread(

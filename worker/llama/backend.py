@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from worker.budget import Budget
 from worker.cache.state import Parts
 from worker.engine.backend import CacheShape
 from worker.engine.request import Request
@@ -167,12 +168,12 @@ class LlamaBackend:
         context = self._stack.enter_context(Context(self.weights, options))
         self.embedder = LlamaEmbedder(self.weights, context, shape, None)
 
-    def prepare(self, constraint: Constraint) -> None:
+    def prepare(self, constraint: Constraint, budget: Budget) -> None:
         """Compile a constraint, in the request's own thread. Raises RequestError.
 
         It may take as long as `Guides` says; a sampler that is made later takes microseconds.
         """
-        self.guides.prepare(constraint)
+        self.guides.prepare(constraint, budget)
 
     @property
     def unified(self) -> bool:

@@ -16,8 +16,9 @@ import msgspec
 import numpy as np
 
 from worker import log
+from worker.budget import UNBOUNDED, Budget
 from worker.errors import BackendError, RequestError
-from worker.grammar.constraint import IS_PATIENT, Constraint, ImpatientError
+from worker.grammar.constraint import Constraint
 from worker.grammar.converted import lark_of, regex_of
 from worker.grammar.gbnf import checked_gbnf
 from worker.grammar.keywords import DOUBTFUL, Schema
@@ -182,39 +183,40 @@ class Guides:
         # that take long wait for each other only.
         self._quick, self._long = threading.Lock(), threading.Lock()
 
-    def prepare(self, constraint: Constraint) -> None:
+    def prepare(self, constraint: Constraint, budget: Budget) -> None:
         """Compile it for who holds on to this very object. Raises what `compiled` raises."""
-        matcher = self.compiled(constraint)
+        matcher = self.compiled(constraint, budget)
         with self._lock:
             self._asked.pop(constraint, None)
             self._asked[constraint] = matcher
 
-    def compiled(self, constraint: Constraint) -> Matcher:
+    def compiled(self, constraint: Constraint, budget: Budget = UNBOUNDED) -> Matcher:
         """A matcher at the beginning of a text, to be copied. Raises RequestError.
 
-        What may come first is found here, so copies know it. Raises ImpatientError where it takes
-        longer than ordinary ones and IS_PATIENT is false.
+        What may come first is found here, so copies know it. One that takes longer than ordinary
+        ones makes way first, which raises too.
         """
         with self._lock:
             tokenizer, asked = self.tokenizer, self._asked.get(constraint)
         if asked is not None:
             return asked
         key = constraint.kind, hashlib.blake2b(constraint.text.encode()).digest()
-        found = self._kept.get(key) or self._make(key, constraint, tokenizer)
+        found = self._kept.get(key) or self._make(key, constraint, tokenizer, budget)
         if isinstance(found, Refused):
             what = "takes too much to compile" if found.is_costly else "cannot be held"
             constraint.refuse(f"{what}: {found.why}")
         return found
 
-    def _make(self, key: Key, constraint: Constraint, tokenizer: int) -> Matcher | Refused:
+    def _make(
+        self, key: Key, constraint: Constraint, tokenizer: int, budget: Budget
+    ) -> Matcher | Refused:
         if not self._long_ones.get(key[1]):
             with self._quick:
                 found = self._kept.get(key) or self._attempt(key, constraint, QUICK, tokenizer)
             if not _is_costly(found):
                 return found
             self._long_ones.add(key[1], True, 1)
-        if not IS_PATIENT.get():
-            raise ImpatientError
+        budget.make_way("long")
         with self._long:
             return self._kept.get(key) or self._attempt(key, constraint, FULL, tokenizer)
 
