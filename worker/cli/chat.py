@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from worker.cli import serve
+from worker.cli.options import settings_from
+from worker.cli.progress import activity
 from worker.errors import UsageError, WorkerError
+from worker.lifecycle.server_process import ServerError, serving
 from worker.log import harmless, say
 from worker.values import nonempty
 
@@ -72,7 +75,6 @@ def run(arguments: argparse.Namespace) -> int:
 @contextlib.contextmanager
 def _address(arguments: argparse.Namespace) -> Generator[Address]:
     """The worker to talk to, started if none is named. Raises UsageError, WorkerError."""
-    from worker.cli.options import settings_from
     from worker.cli.top.address import Address, address_from
 
     if arguments.url is not None:
@@ -80,8 +82,6 @@ def _address(arguments: argparse.Namespace) -> Generator[Address]:
             raise UsageError("--url names a running worker.", hint="Leave the model out.")
         yield address_from(arguments)
         return
-    from worker.cli.progress import activity
-    from worker.lifecycle.server_process import ServerError, serving
 
     own = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     _add_own(own)

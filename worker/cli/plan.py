@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from worker import machine
+from worker.cli.console import data_console, new_table, titled, write_json
 from worker.cli.model import model_path, with_draft_path
 from worker.cli.options import add_options, settings_from
 from worker.errors import UsageError, counted
@@ -60,7 +61,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the plan, then raise DoesNotFitError where it does not fit."""
-    from worker.cli.console import data_console, write_json
 
     if arguments.request:
         write_json(_answer())
@@ -100,9 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _table(
     config: ModelConfig, settings: Settings, plan: MemoryPlan, projector: ProjectorConfig | None
 ) -> Any:
-    from rich.table import Table
 
-    from worker.cli.console import titled
     from worker.memory.embedding import embedding_shape
 
     kind = settings.cache_type_k
@@ -136,7 +134,7 @@ def _table(
         title += f", {plan.gpu_layers} of {config.layers + 1} layers offloaded"
     if plan.cpu_experts:
         title += f", of {plan.cpu_experts} the experts on the CPU"
-    table = Table(box=None, show_footer=True)
+    table = new_table(box=None, show_footer=True)
     first = "resident in ordinary use, while each sequence has its share of the cells"
     if plan.num_slots == 1 or config.only_embeds:
         first = "resident in ordinary use"
@@ -245,7 +243,6 @@ def _answer() -> PlanAnswer:
 
 def _planned(found: PlanAnswer, settings: Settings, places: tuple[PlannedPlace, ...]) -> PlanAnswer:
     """This machine's CPU is taken to keep weights as those of the places do."""
-    from worker.cli.model import model_path, with_draft_path
     from worker.lifecycle.devices import Devices
     from worker.lifecycle.prepared import (
         find_projector,
