@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from worker.budget import UNBOUNDED
 from worker.errors import BackendError, UnavailableError
 from worker.grammar.constraint import Constraint
 from worker.llama import backend as module
@@ -33,7 +34,7 @@ def test_what_was_learned_stays(tiny: Path) -> None:
     with load(tiny) as first:
         expected, guides = words(first), first.guides
         constraint = Constraint(kind="regex", text="(ab|c)+")
-        first.prepare(constraint)
+        first.prepare(constraint, UNBOUNDED)
         matcher = guides.compiled(constraint)
     with pytest.raises(UnavailableError):
         words(first)

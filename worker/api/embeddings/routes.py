@@ -299,7 +299,7 @@ async def tei_predict(request: HttpRequest, facts: ModelFacts, preparing: Prepar
 
     def predictions(outputs: np.ndarray) -> list[Prediction]:
         found = outputs.astype(np.float64)
-        scores = found if body.raw_scores else chances(found, facts)
+        scores = found if body.raw_scores else chances(found, facts.config)
         made = [
             Prediction(float(score), labels[place] if place < len(labels) else f"LABEL_{place}")
             for place, score in enumerate(scores)

@@ -55,7 +55,7 @@ async def model_ready(model_id: str, facts: ModelFacts) -> Response[bytes]:
     path, _, wanted = str(model_id).rpartition("/")
     if wanted != "ready":
         raise NotFoundError("There is only /v2/models/{id}/ready.")
-    adapter = named(path, facts)
+    adapter = named(path, facts.adapters)
     return json_response(ModelReady(facts.model_id if adapter is None else adapter.name))
 
 

@@ -120,9 +120,9 @@ def tokenize(body: TokenizeRequest, facts: ModelFacts, budget: Budget) -> Tokeni
     )
 
 
-def detokenize(body: DetokenizeRequest, facts: ModelFacts) -> DetokenizeReply:
-    """Raises RequestError for ids that the vocabulary does not have."""
-    tokens, texts = body.tokens, facts.vocab.spelled
+def detokenize(body: DetokenizeRequest, texts: Sequence[bytes]) -> DetokenizeReply:
+    """texts: token id -> its bytes. Raises RequestError for ids that it does not have."""
+    tokens = body.tokens
     if tokens is None:
         raise RequestError("tokens is missing.", param="tokens")
     if len(tokens) > TOKENS.most:

@@ -98,7 +98,7 @@ async def models(facts: ModelFacts) -> Response[bytes]:
 @get("/v1/models/{model_id:path}", summary="The model that runs here, by id")
 async def model(model_id: str, facts: ModelFacts) -> Response[bytes]:
     """404 for any other id."""
-    return json_response(model_entry(facts, named(model_id, facts)))
+    return json_response(model_entry(facts, named(model_id, facts.adapters)))
 
 
 _SUM: dict[str, Any] = {"messages": [{"role": "user", "content": "What is 3 plus 4?"}]}
