@@ -34,11 +34,11 @@ def guard_of(askers: Mapping[Any, Asker], settings: Settings) -> _Guard:
 
     askers: the function behind a route -> who may ask; others may be asked by everybody
     """
-    cors = Cors(settings.cors)
+    cors, has_key = Cors(settings.cors), bool(settings.api_keys)
 
     async def guard(connection: Any, handler: Any) -> None:
         asker = askers.get(handler.fn)
-        if settings.api_keys or asker is None:
+        if has_key or asker is None:
             return
         client = connection.client
         if asker is Asker.LOCAL and (client is None or not is_loopback(client.host)):
