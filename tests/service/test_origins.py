@@ -100,23 +100,24 @@ def test_who_may_ask(named: Server) -> None:
     ("host", "may"),
     [
         ("localhost", True), ("LOCALHOST.:80", True), ("a.localhost", True), ("127.0.0.1", True),
-        ("10.1.2.3:8080", True), ("[::1]:80", True), ("[fe80::1]", True), ("worker", True),
-        ("nas.local", True), ("host.docker.internal", True), ("llm.team.svc", True),
-        ("llm.team.svc.cluster.local", True), ("llm.example.com:80", True),
-        ("a.pool.example", True),
+        ("10.1.2.3:8080", True), ("[::1]:80", True), ("[fe80::1]", True),
+        ("llm.example.com:80", True), ("a.pool.example", True),
+        ("worker", False), ("gguf_worker:8080", False), ("nas.local", False),
+        ("host.docker.internal", False), ("llm.home.arpa", False), ("llm.team.svc", False),
+        ("llm.team.svc.cluster.local", False),
         ("evil.example", False), ("localhost.evil.example", False), ("127.0.0.1.nip.io", False),
-        ("xlocal.example", False), ("localtest.me", False), ("pool.example", False),
+        ("xlocalhost", False), ("localtest.me", False), ("pool.example", False),
         ("www.llm.example.com", False), ("apool.example", False), ("1.2.3", False),
     ],
 )  # fmt: skip
 def test_names_of_the_worker(named: Server, host: str, *, may: bool) -> None:
-    """An address, a name that nobody can register, one that an option names; on every path."""
+    """An address, localhost, a name of the option, which the refusal spells out; on every path."""
     for method, path in (("GET", "/"), ("GET", "/health"), ("POST", "/tokenize"), ("GET", "/x")):
         answer = asked(named, method, path, host=host)
         assert (answer.status_code != 403) == may, (path, answer.text)
         if not may:
             assert answer.json()["error"]["code"] == "unknown_host"
-            assert "--allowed-hosts" in answer.text
+            assert f"--allowed-hosts {host.partition(':')[0]}" in answer.text
 
 
 def test_a_page_whose_name_was_pointed_here(server: Server) -> None:
@@ -135,6 +136,21 @@ def test_where_no_name_is_asked_for() -> None:
     assert Hosts(("*",), "127.0.0.1", has_key=False).refusal_of(fields) is None
     assert Hosts((), "127.0.0.1,Evil.Example", has_key=False).refusal_of(fields) is None
     assert Hosts((), "0.0.0.0", has_key=False).refusal_of(fields) is not None
+    assert Hosts((), "0.0.0.0", has_key=False).refusal_of([(b"host", b"")]) is None
+
+
+@pytest.mark.parametrize(
+    ("listens", "may"),
+    [("0.0.0.0", True), ("::", True), ("10.0.0.1", True), ("127.0.0.1,10.0.0.1", True),
+     ("127.0.0.1", False), ("::1", False), ("localhost,127.0.0.1", False)],
+)  # fmt: skip
+def test_the_machines_own_name(monkeypatch: pytest.MonkeyPatch, listens: str, *, may: bool) -> None:
+    """It passes if the worker listens beyond loopback; names below or above it never do."""
+    monkeypatch.setattr("socket.gethostname", lambda: "Node-7.rack")
+    hosts = Hosts((), listens, has_key=False)
+    assert (hosts.refusal_of([(b"host", b"node-7.rack:8080")]) is None) == may
+    for other in (b"node-7", b"a.node-7.rack", b"rack"):
+        assert hosts.refusal_of([(b"host", other)]) is not None
 
 
 def test_private_networks(named: Server) -> None:
