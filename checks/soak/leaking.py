@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 
-from worker.api.common.preparing import Body, HttpRequest, Preparing
+from worker.api.intake.preparing import Body, HttpRequest, Preparing
 from worker.cli.main import run
 from worker.lifecycle.loaded import Loaded
 

@@ -13,8 +13,8 @@ import msgspec
 from checks.suites.conversations import CONVERSATIONS
 from checks.suites.outcome import PASSED, Outcome
 from checks.suites.sdist import environment, llama_cpp
-from worker.api.common.chat.asking import with_one_system
-from worker.api.common.chat.tools import tools_of
+from worker.api.intake.chat.asking import with_one_system
+from worker.api.intake.chat.tools import tools_of
 from worker.api.openai.chat_input import messages_of
 from worker.api.openai.schemas import ChatRequest
 from worker.chat.format import ChatFormat

@@ -13,7 +13,7 @@ import pytest
 from tests.support.cases import for_each
 from worker.api.anthropic.chat_input import chat_input_of as anthropic_talk
 from worker.api.anthropic.schemas import MessagesRequest
-from worker.api.common.chat.chat_input import ChatInput
+from worker.api.intake.chat.chat_input import ChatInput
 from worker.api.ollama.chat_input import chat_of
 from worker.api.ollama.schemas import OllamaChatRequest
 from worker.api.openai.chat_input import chat_input_of as chat_talk

@@ -118,7 +118,7 @@ def _about(
 ) -> Prompt:  # fmt: skip
     """What the chat template makes of pictures and a text; of a model without one, these as they
     stand. Raises UsageError."""
-    from worker.api.common.gallery import Gallery
+    from worker.api.intake.media_inputs import Gallery
     from worker.engine.request import Prompt
 
     gallery, said = Gallery(reader), ""

@@ -10,16 +10,16 @@ from litestar import Litestar, Router
 from litestar.datastructures import State
 from litestar.di import Provide
 
+from worker.api.answer.errors import on_error
 from worker.api.anthropic.routes import API as ANTHROPIC
-from worker.api.common.body import Bodies
-from worker.api.common.chat.templates import format_of
-from worker.api.common.described import Api
-from worker.api.common.errors import on_error
-from worker.api.common.origins import guard_of
-from worker.api.common.preparing import Preparing
+from worker.api.described import Api
 from worker.api.embeddings.routes import API as VECTORS
 from worker.api.info.readings import Window
 from worker.api.info.routes import API as WORKER
+from worker.api.intake.body import Bodies
+from worker.api.intake.chat.templates import format_of
+from worker.api.intake.origins import guard_of
+from worker.api.intake.preparing import Preparing
 from worker.api.jobs.registry import Jobs
 from worker.api.jobs.routes import API as JOBS
 from worker.api.llama_server.routes import API as LLAMA_SERVER
@@ -29,7 +29,6 @@ from worker.api.requests import API as REQUESTS
 from worker.api.requests import RequestView
 from worker.api.responses.routes import API as RESPONSES
 from worker.api.responses.store import ResponseStore
-from worker.api.tokens import API as TOKENS
 from worker.chat.format import ChatFormat
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
@@ -40,7 +39,7 @@ from worker.settings import Settings
 _WORKER = msgspec.structs.replace(WORKER, routes=(*WORKER.routes, *ROUTES))
 # All routes, in the order in which they are described.
 APIS = (
-    OPENAI, RESPONSES, ANTHROPIC, OLLAMA, LLAMA_SERVER, VECTORS, TOKENS, JOBS, REQUESTS, _WORKER,
+    OPENAI, RESPONSES, ANTHROPIC, OLLAMA, LLAMA_SERVER, VECTORS, JOBS, REQUESTS, _WORKER,
 )  # fmt: skip
 
 

@@ -181,7 +181,7 @@ async def _look_at_templates(worker: Worker, routes: asyncio.Task[Any]) -> None:
     """Once there are routes, say what no chat can be rendered by, while weights are loaded."""
 
     def look() -> None:
-        from worker.api.common.chat.templates import log_template_failures
+        from worker.api.intake.chat.templates import log_template_failures
 
         worker.at_weights.wait()
         if worker.prepared is not None and not worker.prepared.config.only_embeds:

@@ -13,7 +13,7 @@ import pytest
 from tests.support.sessions import load
 from worker.api.anthropic.chat_input import chat_input_of
 from worker.api.anthropic.schemas import MessagesRequest
-from worker.api.common.chat.chat_input import ChatInput
+from worker.api.intake.chat.chat_input import ChatInput
 from worker.chat.format import Thinking
 from worker.chat.message import Call, Message, Tool
 from worker.errors import RequestError

@@ -11,8 +11,8 @@ from typing import cast
 import pytest
 
 from tests.support.fakes import FakeBackend
-from worker.api.common.generation import Generation
-from worker.api.common.prompts import TextPrompt
+from worker.api.intake.generation import Generation
+from worker.api.intake.prompts import TextPrompt
 from worker.api.jobs.registry import Jobs
 from worker.engine.engine import Engine
 from worker.engine.request import GenerationParams

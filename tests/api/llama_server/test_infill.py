@@ -14,7 +14,7 @@ import pytest
 from tests.support import http
 from tests.support.models.ggufs import llama_gguf, u32
 from tests.support.programs.processes import Server, serving
-from worker.api.common.prompts import Truncated
+from worker.api.intake.prompts import Truncated
 from worker.api.llama_server.prompts import place_of
 from worker.api.llama_server.schemas import InfillRequest
 from worker.errors import NotSupportedError, RequestError

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from tests.support.sessions import load
-from worker.api.common.chat.chat_input import ChatInput
+from worker.api.intake.chat.chat_input import ChatInput
 from worker.api.ollama.chat_input import chat_of, check_generate, continuation_of, question_of
 from worker.api.ollama.schemas import GenerateRequest, OllamaChatRequest
 from worker.chat.format import Thinking

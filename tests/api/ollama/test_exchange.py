@@ -10,10 +10,10 @@ from typing import Any, cast
 import ollama
 import pytest
 
-from tests.api.common.chat.scripted import Scripted, deltas
-from worker.api.common import exchange as exchanges
-from worker.api.common.generation import Generation
-from worker.api.common.prompts import TextPrompt
+from tests.api.intake.chat.scripted import Scripted, deltas
+from worker.api.answer import exchange as exchanges
+from worker.api.intake.generation import Generation
+from worker.api.intake.prompts import TextPrompt
 from worker.api.ollama.exchange import GenerateExchange, OllamaChatExchange
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream

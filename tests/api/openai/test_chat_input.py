@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from worker.api.common.chat.chat_input import ChatInput
+from worker.api.intake.chat.chat_input import ChatInput
 from worker.api.openai.chat_input import chat_input_of
 from worker.api.openai.schemas import ChatRequest
 from worker.chat.message import Call, Message

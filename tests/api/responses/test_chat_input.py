@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from worker.api.common.chat.chat_input import ChatInput
+from worker.api.intake.chat.chat_input import ChatInput
 from worker.api.responses.chat_input import chat_input_of, sealed
 from worker.api.responses.schemas import ResponseRequest
 from worker.chat.message import Call, Message

@@ -12,10 +12,10 @@ import pytest
 from openai import omit
 from openai.lib.streaming.responses._responses import ResponseStreamState
 
-from tests.api.common.chat.scripted import Scripted, deltas
+from tests.api.intake.chat.scripted import Scripted, deltas
 from tests.api.responses import oracle
-from worker.api.common.generation import Generation
-from worker.api.common.prompts import TextPrompt
+from worker.api.intake.generation import Generation
+from worker.api.intake.prompts import TextPrompt
 from worker.api.responses.exchange import ResponseExchange
 from worker.api.responses.schemas import ResponseRequest
 from worker.api.responses.store import ResponseStore

@@ -20,8 +20,8 @@ from typing import Any
 
 import msgspec
 
-from worker.api.common import preparing
-from worker.api.common.body import Bodies
+from worker.api.intake import preparing
+from worker.api.intake.body import Bodies
 from worker.cli.main import run
 from worker.engine.backend import BatchError
 from worker.errors import QueueFullError

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from worker.api.answer.shapes import UNTHREADED
 from worker.api.anthropic.schemas import CHOICES, AnthropicChoice, MessageParam, MessagesRequest
-from worker.api.common.bounds import stops_of, tokens_of
-from worker.api.common.chat.chat_input import ChatInput, puts_words
-from worker.api.common.chat.parts import (
+from worker.api.intake.bounds import stops_of, tokens_of
+from worker.api.intake.chat.chat_input import ChatInput, puts_words
+from worker.api.intake.chat.parts import (
     ContentPart,
     check_pictures,
     joined,
@@ -16,17 +17,16 @@ from worker.api.common.chat.parts import (
     parts_of,
     words_of,
 )
-from worker.api.common.chat.past_message import (
+from worker.api.intake.chat.past_message import (
     arguments_of,
     called_name,
     result_of,
     role_of,
     spelled,
 )
-from worker.api.common.chat.tools import ToolChoice, Tools, check_choice, tools_of
-from worker.api.common.sampling import sampling_of
-from worker.api.common.shapes import UNTHREADED
-from worker.api.common.thinking import thinking_of
+from worker.api.intake.chat.tools import ToolChoice, Tools, check_choice, tools_of
+from worker.api.intake.sampling import sampling_of
+from worker.api.intake.thinking import thinking_of
 from worker.chat.message import Call, Message
 from worker.engine.request import GenerationParams
 from worker.errors import RequestError

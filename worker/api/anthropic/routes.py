@@ -7,6 +7,8 @@ from typing import Any
 from litestar import Response, post
 from litestar.types import ASGIApp
 
+from worker.api.answer.errors import json_response
+from worker.api.answer.shapes import UNTHREADED, AnthropicErrorReply
 from worker.api.anthropic.chat_input import chat_input_of
 from worker.api.anthropic.exchange import MessageExchange
 from worker.api.anthropic.schemas import (
@@ -21,9 +23,7 @@ from worker.api.anthropic.schemas import (
     Ping,
     TokenCount,
 )
-from worker.api.common.body import HttpRequest
-from worker.api.common.chat.asking import answer_to
-from worker.api.common.described import (
+from worker.api.described import (
     CHAT,
     EVENTS,
     FORMED,
@@ -34,12 +34,12 @@ from worker.api.common.described import (
     Api,
     Described,
 )
-from worker.api.common.errors import json_response
-from worker.api.common.generation import run
-from worker.api.common.origins import Asker
-from worker.api.common.preparing import Preparing
-from worker.api.common.shapes import UNTHREADED, AnthropicErrorReply
-from worker.api.common.thinking import ThinkingConfig
+from worker.api.intake.body import HttpRequest
+from worker.api.intake.chat.asking import answer_to
+from worker.api.intake.generation import run
+from worker.api.intake.origins import Asker
+from worker.api.intake.preparing import Preparing
+from worker.api.intake.thinking import ThinkingConfig
 from worker.chat.format import ChatFormat
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded

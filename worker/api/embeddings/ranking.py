@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 
 import msgspec
 import numpy as np
-from litestar import post
-from litestar.types import ASGIApp
 
-from worker.api.common.body import HttpRequest
-from worker.api.common.preparing import Preparing
-from worker.api.common.prompts import plain_tokens
-from worker.api.common.vectors import (
+from worker.api.embeddings.schemas import (
+    CohereMeta,
+    CohereVersion,
+    RerankRequest,
+    ScoreRequest,
+)
+from worker.api.intake.prompts import plain_tokens
+from worker.api.intake.texts import (
     Cut,
     Tokens,
-    VectorExchange,
     asked,
     check_count,
     check_text,
@@ -27,20 +27,6 @@ from worker.api.common.vectors import (
     longest_of,
     read_near,
     text_tokens,
-    usage_of_texts,
-)
-from worker.api.embeddings.schemas import (
-    CohereMeta,
-    CohereVersion,
-    InferenceRank,
-    RankedResult,
-    RankedText,
-    RerankReply,
-    RerankRequest,
-    ScoreEntry,
-    ScoreList,
-    ScoreRequest,
-    VoyageRank,
 )
 from worker.engine.embedding import EmbeddingBackend, EmbeddingRequest, normalised
 from worker.errors import RequestError
@@ -247,11 +233,11 @@ def _by_angle(queries: Given, texts: Given, loaded: Loaded, cut: Cut | None) -> 
 _CUTTING = frozenset({"/v1/rerank", "/v2/rerank"})
 
 
-def _rerank(body: RerankRequest, path: str, loaded: Loaded) -> Scoring:
+def rerank_of(body: RerankRequest, path: str, loaded: Loaded) -> Scoring:
     if body.query is None:
         raise RequestError("query is missing.", param="query")
     param = "documents" if body.texts is None else "texts"
-    texts = _documents(body)
+    texts = documents_of(body)
     if not texts:
         raise RequestError(f"{param} is missing or empty.", param=param)
     for name in ("top_n", "top_k"):
@@ -271,47 +257,10 @@ def _rerank(body: RerankRequest, path: str, loaded: Loaded) -> Scoring:
     return match_of(query, Given(param, texts), loaded, cut, raw=bool(body.raw_scores))
 
 
-def _documents(body: RerankRequest) -> list[str]:
+def documents_of(body: RerankRequest) -> list[str]:
     if body.texts is not None:
         return body.texts
     return [each if isinstance(each, str) else each.text for each in body.documents or ()]
-
-
-_PATHS = ["/v1/rerank", "/v2/rerank", "/rerank", "/v1/reranking", "/reranking"]
-
-
-@post(_PATHS, status_code=200, summary="Rank documents by how well they match a question")
-async def rerank(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
-    """The best first."""
-    path = request.url.path
-    body = await preparing.body(request, RerankRequest, loaded)
-    match = await preparing.texts(request, body, loaded, _rerank, body, path, loaded)
-    texts, shows = _documents(body), bool(body.return_documents or body.return_text)
-
-    def reply(made: Sequence[np.ndarray]) -> object:
-        scores = match.scores(made)
-        order = sorted(range(len(scores)), key=lambda place: -scores[place])
-        order = order[: body.top_n or body.top_k]
-        if body.texts is not None:
-            return [
-                InferenceRank(place, scores[place], texts[place] if shows else None)
-                for place in order
-            ]
-        return RerankReply(
-            id=f"rerank-{match.request.id}",
-            model=loaded.model_id,
-            results=[
-                RankedResult(place, scores[place], RankedText(texts[place]) if shows else None)
-                for place in order
-            ],
-            data=[
-                VoyageRank(place, scores[place], texts[place] if shows else None) for place in order
-            ],
-            usage=usage_of_texts(match.request),
-            meta=meta_of(path, match.request, search_units=1),
-        )
-
-    return VectorExchange(match.request, path, loaded, reply)
 
 
 def meta_of(path: str, request: EmbeddingRequest, **billed: int) -> CohereMeta:
@@ -321,7 +270,7 @@ def meta_of(path: str, request: EmbeddingRequest, **billed: int) -> CohereMeta:
     return CohereMeta(CohereVersion(version), billed, {"input_tokens": count})
 
 
-def _score(body: ScoreRequest, loaded: Loaded) -> Scoring:
+def score_of(body: ScoreRequest, loaded: Loaded) -> Scoring:
     first, second = body.text_1 or body.queries, body.text_2 or body.documents
     names = (
         "queries" if body.queries and not body.text_1 else "text_1",
@@ -339,21 +288,3 @@ def _score(body: ScoreRequest, loaded: Loaded) -> Scoring:
             f"{names[0]} must be one text, or as many as {names[1]} has.", param=names[0]
         )
     return match_of(queries, texts, loaded, cut_of(body, loaded), raw=bool(body.raw_scores))
-
-
-@post(["/v1/score", "/score"], status_code=200, summary="How well two texts match (vLLM)")
-async def score(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
-    """A score for each pair."""
-    body = await preparing.body(request, ScoreRequest, loaded)
-    match = await preparing.texts(request, body, loaded, _score, body, loaded)
-
-    def reply(made: Sequence[np.ndarray]) -> ScoreList:
-        return ScoreList(
-            id=f"score-{match.request.id}",
-            created=int(time.time()),
-            model=loaded.model_id,
-            data=[ScoreEntry(place, value) for place, value in enumerate(match.scores(made))],
-            usage=usage_of_texts(match.request),
-        )
-
-    return VectorExchange(match.request, request.url.path, loaded, reply)

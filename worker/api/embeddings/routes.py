@@ -11,24 +11,17 @@ import numpy as np
 from litestar import post
 from litestar.types import ASGIApp
 
-from worker.api.common.body import HttpRequest
-from worker.api.common.described import JSON, NO_SCORES, NO_VECTORS, PROMPT, QUEUE, Api, Described
-from worker.api.common.origins import Asker
-from worker.api.common.preparing import Preparing
-from worker.api.common.vectors import (
-    MOST_NORM,
-    VectorExchange,
-    asked,
-    check_pooled,
-    check_vectors,
-    check_width,
-    cut_of,
-    texts_of,
-    usage_of_texts,
+from worker.api.answer.vectors import VectorExchange, usage_of_texts
+from worker.api.described import JSON, NO_SCORES, NO_VECTORS, PROMPT, QUEUE, Api, Described
+from worker.api.embeddings.cohere import FLOAT, CohereEmbedReply, CohereEmbedRequest, cohere_request
+from worker.api.embeddings.encoding import KINDS, Elements, encoded
+from worker.api.embeddings.ranking import (
+    chances,
+    documents_of,
+    meta_of,
+    rerank_of,
+    score_of,
 )
-from worker.api.embeddings.cohere import CohereEmbedReply, CohereEmbedRequest, cohere_embed
-from worker.api.embeddings.encoding import KINDS, encoded
-from worker.api.embeddings.ranking import rerank, score
 from worker.api.embeddings.schemas import (
     BASE64,
     ENCODINGS,
@@ -41,20 +34,35 @@ from worker.api.embeddings.schemas import (
     LlamaEmbeddingRequest,
     PooledEntry,
     PooledList,
+    RankedResult,
+    RankedText,
     RerankReply,
     RerankRequest,
+    ScoreEntry,
     ScoreList,
     ScoreRequest,
+    VoyageRank,
 )
 from worker.api.embeddings.tei import (
     EmbedRequest,
     Prediction,
     PredictRequest,
     SimilarityRequest,
-    tei_embed,
-    tei_embed_all,
-    tei_predict,
-    tei_similarity,
+    embed_request,
+    predict_request,
+    similarity_of,
+)
+from worker.api.intake.body import HttpRequest
+from worker.api.intake.origins import Asker
+from worker.api.intake.preparing import Preparing
+from worker.api.intake.texts import (
+    MOST_NORM,
+    asked,
+    check_pooled,
+    check_vectors,
+    check_width,
+    cut_of,
+    texts_of,
 )
 from worker.engine.embedding import EmbeddingRequest, normalised
 from worker.errors import RequestError
@@ -153,6 +161,147 @@ async def token_vectors(request: HttpRequest, loaded: Loaded, preparing: Prepari
             model=loaded.model_id,
             usage=usage_of_texts(wanted),
         )
+
+    return VectorExchange(wanted, request.url.path, loaded, reply)
+
+
+_PATHS = ["/v1/rerank", "/v2/rerank", "/rerank", "/v1/reranking", "/reranking"]
+
+
+@post(_PATHS, status_code=200, summary="Rank documents by how well they match a question")
+async def rerank(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
+    """The best first."""
+    path = request.url.path
+    body = await preparing.body(request, RerankRequest, loaded)
+    match = await preparing.texts(request, body, loaded, rerank_of, body, path, loaded)
+    texts, shows = documents_of(body), bool(body.return_documents or body.return_text)
+
+    def reply(made: Sequence[np.ndarray]) -> object:
+        scores = match.scores(made)
+        order = sorted(range(len(scores)), key=lambda place: -scores[place])
+        order = order[: body.top_n or body.top_k]
+        if body.texts is not None:
+            return [
+                InferenceRank(place, scores[place], texts[place] if shows else None)
+                for place in order
+            ]
+        return RerankReply(
+            id=f"rerank-{match.request.id}",
+            model=loaded.model_id,
+            results=[
+                RankedResult(place, scores[place], RankedText(texts[place]) if shows else None)
+                for place in order
+            ],
+            data=[
+                VoyageRank(place, scores[place], texts[place] if shows else None) for place in order
+            ],
+            usage=usage_of_texts(match.request),
+            meta=meta_of(path, match.request, search_units=1),
+        )
+
+    return VectorExchange(match.request, path, loaded, reply)
+
+
+@post(["/v1/score", "/score"], status_code=200, summary="How well two texts match (vLLM)")
+async def score(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
+    """A score for each pair."""
+    body = await preparing.body(request, ScoreRequest, loaded)
+    match = await preparing.texts(request, body, loaded, score_of, body, loaded)
+
+    def reply(made: Sequence[np.ndarray]) -> ScoreList:
+        return ScoreList(
+            id=f"score-{match.request.id}",
+            created=int(time.time()),
+            model=loaded.model_id,
+            data=[ScoreEntry(place, value) for place, value in enumerate(match.scores(made))],
+            usage=usage_of_texts(match.request),
+        )
+
+    return VectorExchange(match.request, request.url.path, loaded, reply)
+
+
+@post(["/v1/embed", "/v2/embed"], status_code=200, summary="Vectors of texts (Cohere)")
+async def cohere_embed(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
+    """One for each text, of each kind of elements."""
+    path = request.url.path
+    body = await preparing.body(request, CohereEmbedRequest, loaded)
+    wanted = await preparing.texts(request, body, loaded, cohere_request, body, loaded)
+    kinds = body.embedding_types or (None if path.startswith("/v1/") else [FLOAT])
+
+    def reply(vectors: Sequence[np.ndarray]) -> CohereEmbedReply:
+        made = [normalised(vector, 2, body.output_dimension) for vector in vectors]
+
+        def of(kind: str) -> list[Elements]:
+            if kind == BASE64:
+                return [encoded(vector, as_text=True) for vector in made]
+            return [encoded(vector, kind) for vector in made]
+
+        return CohereEmbedReply(
+            response_type="embeddings_floats" if kinds is None else "embeddings_by_type",
+            id=wanted.id,
+            texts=body.texts or [],
+            embeddings=of(FLOAT) if kinds is None else {kind: of(kind) for kind in kinds},
+            meta=meta_of(path, wanted, input_tokens=len(wanted.prompt.tokens)),
+        )
+
+    return VectorExchange(wanted, path, loaded, reply)
+
+
+@post("/embed", status_code=200, summary="Vectors of texts (text-embeddings-inference)")
+async def tei_embed(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
+    """A list of one for each text."""
+    body = await preparing.body(request, EmbedRequest, loaded)
+    make = partial(embed_request, per_token=False)
+    wanted = await preparing.texts(request, body, loaded, make, body, loaded)
+    norm, width = -1 if body.normalize is False else 2, check_width(body.dimensions, loaded)
+
+    def reply(vectors: Sequence[np.ndarray]) -> list[list[float]]:
+        return [normalised(vector, norm, width).tolist() for vector in vectors]
+
+    return VectorExchange(wanted, request.url.path, loaded, reply)
+
+
+@post("/embed_all", status_code=200, summary="Vectors of tokens (text-embeddings-inference)")
+async def tei_embed_all(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
+    """A list for each text, with one for each of its tokens, as the model computes it."""
+    body = await preparing.body(request, EmbedRequest, loaded)
+    make = partial(embed_request, per_token=True)
+    wanted = await preparing.texts(request, body, loaded, make, body, loaded)
+
+    def reply(vectors: Sequence[np.ndarray]) -> list[list[list[float]]]:
+        return [rows.tolist() for rows in vectors]
+
+    return VectorExchange(wanted, request.url.path, loaded, reply)
+
+
+@post("/similarity", status_code=200, summary="How alike texts are (text-embeddings-inference)")
+async def tei_similarity(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
+    """A number for each text."""
+    body = await preparing.body(request, SimilarityRequest, loaded)
+    match = await preparing.texts(request, body, loaded, similarity_of, body, loaded)
+    return VectorExchange(match.request, request.url.path, loaded, match.scores)
+
+
+@post("/predict", status_code=200, summary="What a classifier says (text-embeddings-inference)")
+async def tei_predict(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
+    """A list for each text or pair, the best first; of a single one its list."""
+    body = await preparing.body(request, PredictRequest, loaded)
+    wanted = await preparing.texts(request, body, loaded, predict_request, body, loaded)
+    labels = loaded.config.vectors.labels
+
+    def predictions(outputs: np.ndarray) -> list[Prediction]:
+        found = outputs.astype(np.float64)
+        scores = found if body.raw_scores else chances(found, loaded)
+        made = [
+            Prediction(float(score), labels[place] if place < len(labels) else f"LABEL_{place}")
+            for place, score in enumerate(scores)
+        ]
+        return sorted(made, key=lambda each: -each.score)
+
+    def reply(made: Sequence[np.ndarray]) -> list[Prediction | list[Prediction]]:
+        found = [predictions(outputs) for outputs in made]
+        is_batch = isinstance(body.inputs, list) and isinstance(body.inputs[0], list)
+        return [*found] if is_batch else [*found[0]]
 
     return VectorExchange(wanted, request.url.path, loaded, reply)
 

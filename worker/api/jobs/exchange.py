@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from worker.api.common.errors import reply_of
-from worker.api.common.exchange import Exchange
-from worker.api.common.usage import Tally
+from worker.api.answer.errors import reply_of
+from worker.api.answer.exchange import Exchange
+from worker.api.answer.usage import Tally
 from worker.api.jobs.registry import Job, Jobs
 from worker.api.jobs.schemas import End, Failed, InferReply, InferToken, Started, Token
 from worker.engine.sequence import Delta

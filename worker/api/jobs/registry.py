@@ -16,7 +16,7 @@ import re
 import time
 import uuid
 
-from worker.api.common.generation import Generation, run
+from worker.api.intake.generation import Generation, run
 from worker.api.jobs.schemas import JOB_ID
 from worker.engine.stream import Stream
 from worker.errors import (

@@ -7,15 +7,15 @@ from typing import Any
 from litestar import Response, get, post
 from litestar.types import ASGIApp
 
-from worker.api.common.body import HttpRequest, read_json
-from worker.api.common.bounds import tokens_of
-from worker.api.common.described import ENGINE, EVENTS, FORMED, JSON, PROMPT, QUEUE, Api, Described
-from worker.api.common.errors import json_response
-from worker.api.common.generation import Generation
-from worker.api.common.origins import Asker
-from worker.api.common.preparing import Preparing
-from worker.api.common.prompts import text_prompt
-from worker.api.common.sampling import sampling_of
+from worker.api.answer.errors import json_response
+from worker.api.described import ENGINE, EVENTS, FORMED, JSON, PROMPT, QUEUE, Api, Described
+from worker.api.intake.body import HttpRequest, read_json
+from worker.api.intake.bounds import tokens_of
+from worker.api.intake.generation import Generation
+from worker.api.intake.origins import Asker
+from worker.api.intake.preparing import Preparing
+from worker.api.intake.prompts import text_prompt
+from worker.api.intake.sampling import sampling_of
 from worker.api.jobs.exchange import EventExchange, InferExchange, NamedEventExchange, job_reply_of
 from worker.api.jobs.registry import UNREAD_S, Job, Jobs
 from worker.api.jobs.schemas import (

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import UNSET
 
-from worker.api.common.exchange import DeltaExchange
-from worker.api.common.generation import Generation
-from worker.api.common.logprobs import TokenScore, token_score
-from worker.api.common.prompts import TextPrompt
-from worker.api.common.sampling import told_settings
-from worker.api.common.usage import Tally, progress_of, timings_of
+from worker.api.answer.exchange import DeltaExchange
+from worker.api.answer.logprobs import TokenScore, token_score
+from worker.api.answer.usage import Tally, progress_of, timings_of
+from worker.api.intake.generation import Generation
+from worker.api.intake.prompts import TextPrompt
+from worker.api.intake.sampling import told_settings
 from worker.api.llama_server.schemas import (
     DrawnToken,
     WritingFields,

@@ -6,9 +6,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, cast
 
-from worker.api.common.gallery import GALLERY, Gallery
-from worker.api.common.media_formats import kind_of
-from worker.api.common.prompts import (
+from worker.api.intake.media_formats import kind_of
+from worker.api.intake.media_inputs import GALLERY, Gallery
+from worker.api.intake.prompts import (
     TextPrompt,
     Truncated,
     check_hopeless,

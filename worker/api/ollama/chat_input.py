@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
-from worker.api.common.bounds import check_alternatives, stops_of
-from worker.api.common.chat.chat_input import ChatInput, puts_words
-from worker.api.common.chat.parts import check_pictures, newest, text_of
-from worker.api.common.chat.past_message import PastMessage, message_of, pictures_of, role_of
-from worker.api.common.chat.tools import DeclaredTools, tools_of
-from worker.api.common.generation import Generation
-from worker.api.common.prompts import infill_prompt, text_prompt
-from worker.api.common.sampling import sampling_of
-from worker.api.common.thinking import thinking_of
+from worker.api.intake.bounds import check_alternatives, stops_of
+from worker.api.intake.chat.chat_input import ChatInput, puts_words
+from worker.api.intake.chat.parts import check_pictures, newest, text_of
+from worker.api.intake.chat.past_message import PastMessage, message_of, pictures_of, role_of
+from worker.api.intake.chat.tools import DeclaredTools, tools_of
+from worker.api.intake.generation import Generation
+from worker.api.intake.prompts import infill_prompt, text_prompt
+from worker.api.intake.sampling import sampling_of
+from worker.api.intake.thinking import thinking_of
 from worker.api.ollama.schemas import (
     GenerateRequest,
     OllamaChatRequest,

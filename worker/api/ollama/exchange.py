@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import UNSET
 
-from worker.api.common.chat.answer_state import AnswerState
-from worker.api.common.exchange import DeltaExchange
-from worker.api.common.generation import Generation
-from worker.api.common.logprobs import TokenScore, token_score
-from worker.api.common.shapes import OllamaErrorReply, ollama_reply
-from worker.api.common.usage import Tally
+from worker.api.answer.answer_state import AnswerState
+from worker.api.answer.exchange import DeltaExchange
+from worker.api.answer.logprobs import TokenScore, token_score
+from worker.api.answer.shapes import OllamaErrorReply, ollama_reply
+from worker.api.answer.usage import Tally
+from worker.api.intake.generation import Generation
 from worker.api.ollama.schemas import (
     AnswerLine,
     ChatLine,

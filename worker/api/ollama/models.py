@@ -7,15 +7,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from litestar import Response, delete, get, post
 
-from worker.api.common.errors import json_response
-from worker.errors import NotSupportedError
 from worker.lifecycle.loaded import Loaded
 
 # Whose API this is; clients refuse servers that seem too old for what they do.
 API_VERSION = "0.12.11"
-_NEVER = "9999-12-31T23:59:59Z"
+NEVER = "9999-12-31T23:59:59Z"
 
 
 class ModelDetails(msgspec.Struct):
@@ -158,49 +155,3 @@ def _short(count: int) -> str:
         if count >= size:
             return f"{count / size:.1f}{unit}"
     return f"{count / 1e3:.1f}K"
-
-
-@get("/api/tags", summary="The model that runs here (Ollama)")
-async def tags(loaded: Loaded) -> Response[bytes]:
-    """A list of one."""
-    return json_response(TaggedModels([tagged_of(loaded)]))
-
-
-@get("/api/ps", summary="The model that is loaded (Ollama)")
-async def ps(loaded: Loaded) -> Response[bytes]:
-    """The same one."""
-    running = tagged_of(
-        loaded,
-        expires_at=_NEVER,
-        size_vram=loaded.vram_bytes,
-        context_length=loaded.backend.max_length,
-    )
-    return json_response(TaggedModels([running]))
-
-
-# Nothing in the body is needed: there is one model.
-@post("/api/show", status_code=200, summary="What the model's file says (Ollama)")
-async def show(loaded: Loaded) -> Response[bytes]:
-    """Its template, metadata and what it can do."""
-    return json_response(shown_of(loaded))
-
-
-@get("/api/version", summary="The version of Ollama's API (Ollama)")
-async def ollama_version() -> Response[bytes]:
-    """Of the API, not of this worker."""
-    return json_response(OllamaVersion(API_VERSION))
-
-
-@post(["/api/pull", "/api/push", "/api/create", "/api/copy"], summary="Not here (Ollama)")
-async def store_models() -> Response[bytes]:
-    """There is no store."""
-    raise NotSupportedError(
-        "This worker serves one file and keeps no store of models.",
-        hint="Get files with `worker pull`, and start a worker for each.",
-    )
-
-
-@delete("/api/delete", status_code=200, summary="Not here (Ollama)")
-async def delete_model() -> Response[bytes]:
-    """There is no store."""
-    raise NotSupportedError("This worker serves one file and deletes none.")

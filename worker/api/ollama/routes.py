@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from typing import Any, cast
 
-from litestar import post
+import numpy as np
+from litestar import Response, delete, get, post
 from litestar.types import ASGIApp
 
-from worker.api.common.body import HttpRequest
-from worker.api.common.chat.asking import answer_to
-from worker.api.common.described import (
+from worker.api.answer.errors import json_response
+from worker.api.answer.shapes import OllamaErrorReply
+from worker.api.answer.vectors import VectorExchange
+from worker.api.described import (
     CHAT,
     GENERATION,
     JSON,
@@ -21,11 +25,15 @@ from worker.api.common.described import (
     Api,
     Described,
 )
-from worker.api.common.errors import json_response
-from worker.api.common.generation import Generation, run
-from worker.api.common.origins import Asker
-from worker.api.common.preparing import Preparing
-from worker.api.common.shapes import OllamaErrorReply
+from worker.api.intake.body import HttpRequest
+from worker.api.intake.chat.asking import answer_to
+from worker.api.intake.generation import Generation, run
+from worker.api.intake.origins import Asker
+from worker.api.intake.preparing import Preparing
+from worker.api.intake.texts import (
+    check_vectors,
+    check_width,
+)
 from worker.api.ollama.chat_input import (
     chat_of,
     check_asked,
@@ -38,20 +46,18 @@ from worker.api.ollama.embedding import (
     OllamaEmbeddingsRequest,
     OllamaEmbedReply,
     OllamaEmbedRequest,
-    ollama_embed,
-    ollama_embeddings,
+    embed_request,
+    pooled_vector,
 )
 from worker.api.ollama.exchange import GenerateExchange, OllamaChatExchange
 from worker.api.ollama.models import (
+    API_VERSION,
+    NEVER,
     OllamaVersion,
     ShownModel,
     TaggedModels,
-    delete_model,
-    ollama_version,
-    ps,
-    show,
-    store_models,
-    tags,
+    shown_of,
+    tagged_of,
 )
 from worker.api.ollama.schemas import (
     AnswerLine,
@@ -63,8 +69,100 @@ from worker.api.ollama.schemas import (
     now,
 )
 from worker.chat.format import ChatFormat
+from worker.engine.embedding import normalised
 from worker.errors import NotSupportedError, RequestError
 from worker.lifecycle.loaded import Loaded
+
+
+@post("/api/embed", status_code=200, summary="Vectors of texts (Ollama)")
+async def ollama_embed(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
+    """One for each text."""
+    begun = time.perf_counter_ns()
+    body = await preparing.body(request, OllamaEmbedRequest, loaded)
+    check_vectors(loaded)
+    width = check_width(body.dimensions, loaded)
+
+    def reply(vectors: Sequence[np.ndarray], count: int) -> OllamaEmbedReply:
+        return OllamaEmbedReply(
+            model=loaded.model_id,
+            embeddings=[normalised(pooled_vector(vector), 2, width).tolist() for vector in vectors],
+            total_duration=time.perf_counter_ns() - begun,
+            prompt_eval_count=count,
+        )
+
+    if not body.input:  # who asks nothing wants the model to be loaded, and here it is
+        return cast("ASGIApp", json_response(reply((), 0)))
+    wanted = await preparing.texts(
+        request, body, loaded, lambda: embed_request(
+            body.input or "", "input", loaded, cuts=body.truncate is not False
+        ),
+    )  # fmt: skip
+    count = len(wanted.prompt.tokens)
+    return VectorExchange(wanted, request.url.path, loaded, lambda made: reply(made, count))
+
+
+@post("/api/embeddings", status_code=200, summary="The vector of a text (Ollama)")
+async def ollama_embeddings(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
+    """A text that is too long is cut."""
+    body = await preparing.body(request, OllamaEmbeddingsRequest, loaded)
+    check_vectors(loaded)
+    if not body.prompt:
+        return cast("ASGIApp", json_response(OllamaEmbeddingsReply([])))
+    wanted = await preparing.texts(
+        request, body, loaded, lambda: embed_request(body.prompt or "", "prompt", loaded, cuts=True)
+    )
+
+    def reply(vectors: Sequence[np.ndarray]) -> OllamaEmbeddingsReply:
+        return OllamaEmbeddingsReply(pooled_vector(vectors[0]).tolist())
+
+    return VectorExchange(wanted, request.url.path, loaded, reply)
+
+
+@get("/api/tags", summary="The model that runs here (Ollama)")
+async def tags(loaded: Loaded) -> Response[bytes]:
+    """A list of one."""
+    return json_response(TaggedModels([tagged_of(loaded)]))
+
+
+@get("/api/ps", summary="The model that is loaded (Ollama)")
+async def ps(loaded: Loaded) -> Response[bytes]:
+    """The same one."""
+    running = tagged_of(
+        loaded,
+        expires_at=NEVER,
+        size_vram=loaded.vram_bytes,
+        context_length=loaded.backend.max_length,
+    )
+    return json_response(TaggedModels([running]))
+
+
+# Nothing in the body is needed: there is one model.
+@post("/api/show", status_code=200, summary="What the model's file says (Ollama)")
+async def show(loaded: Loaded) -> Response[bytes]:
+    """Its template, metadata and what it can do."""
+    return json_response(shown_of(loaded))
+
+
+@get("/api/version", summary="The version of Ollama's API (Ollama)")
+async def ollama_version() -> Response[bytes]:
+    """Of the API, not of this worker."""
+    return json_response(OllamaVersion(API_VERSION))
+
+
+@post(["/api/pull", "/api/push", "/api/create", "/api/copy"], summary="Not here (Ollama)")
+async def store_models() -> Response[bytes]:
+    """There is no store."""
+    raise NotSupportedError(
+        "This worker serves one file and keeps no store of models.",
+        hint="Get files with `worker pull`, and start a worker for each.",
+    )
+
+
+@delete("/api/delete", status_code=200, summary="Not here (Ollama)")
+async def delete_model() -> Response[bytes]:
+    """There is no store."""
+    raise NotSupportedError("This worker serves one file and deletes none.")
+
 
 # Who asks nothing wants the model to be loaded, and here it is.
 _LOADED: dict[str, Any] = {"done": True, "done_reason": "load"}

@@ -5,19 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from litestar import Response, post
-from litestar.types import ASGIApp
 from msgspec import UNSET, UnsetType
 
-from worker.api.common.body import HttpRequest
-from worker.api.common.chat.answer_state import AnswerState
-from worker.api.common.chat.asking import answer_to
-from worker.api.common.errors import json_response
-from worker.api.common.generation import Generation, run
-from worker.api.common.logprobs import SpelledIds, TokenScore, token_score
-from worker.api.common.preparing import Preparing
-from worker.api.common.usage import InputTokens
-from worker.api.openai.chat_input import chat_input_of
+from worker.api.answer.answer_state import AnswerState
+from worker.api.answer.logprobs import SpelledIds, TokenScore, token_score
+from worker.api.intake.generation import Generation
 from worker.api.openai.exchange import Answer, OpenAIExchange, tells
 from worker.api.openai.schemas import (
     ChatChoice,
@@ -29,7 +21,6 @@ from worker.api.openai.schemas import (
     TemplateReply,
     ToolCallDelta,
 )
-from worker.chat.format import ChatFormat
 from worker.chat.reader import Arguments, CallBegun, CallEnded, Content, Thought
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
@@ -167,33 +158,3 @@ class ChatExchange(OpenAIExchange[ChatChoice]):
 
     def reply(self, choices: list[ChatChoice], **more: Any) -> ChatCompletion:
         return ChatCompletion(object="chat.completion", choices=choices, **self.head, **more)
-
-
-@post("/v1/chat/completions", status_code=200, summary="Answer in a conversation (OpenAI)")
-async def chat_completions(
-    request: HttpRequest, loaded: Loaded, chat: ChatFormat, preparing: Preparing
-) -> ASGIApp:
-    """The whole answer at once, or its events."""
-    body = await preparing.body(request, ChatRequest, loaded)
-    made = await preparing.make(request, body, loaded, answer_to, body, chat_input_of, chat, loaded)
-    return ChatExchange(made, run(made, loaded), body, loaded)
-
-
-@post("/apply-template", status_code=200, summary="Messages to the prompt's text")
-async def apply_template(
-    request: HttpRequest, loaded: Loaded, chat: ChatFormat, preparing: Preparing
-) -> Response[bytes]:
-    """What the model would read, also where its context does not hold it."""
-    generation = await preparing.look(request, ChatRequest, answer_to, chat_input_of, chat, loaded)
-    return json_response(TemplateReply(generation.prompts[0].text))
-
-
-@post(
-    "/v1/chat/completions/input_tokens", status_code=200, summary="Tokens of a prompt (OpenAI chat)"
-)
-async def chat_input_tokens(
-    request: HttpRequest, loaded: Loaded, chat: ChatFormat, preparing: Preparing
-) -> Response[bytes]:
-    """As the same body has them as a prompt, also where the context does not hold them."""
-    generation = await preparing.look(request, ChatRequest, answer_to, chat_input_of, chat, loaded)
-    return json_response(InputTokens(generation.num_prompt_tokens))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from worker.api.common.bounds import check_alternatives, stops_of, tokens_of, truncates
-from worker.api.common.chat.chat_input import ChatInput
-from worker.api.common.chat.parts import check_pictures, newest, text_of
-from worker.api.common.chat.past_message import message_of, role_of
-from worker.api.common.chat.tools import choice_of, tools_of
-from worker.api.common.sampling import sampling_of
-from worker.api.common.thinking import thinking_of
+from worker.api.intake.bounds import check_alternatives, stops_of, tokens_of, truncates
+from worker.api.intake.chat.chat_input import ChatInput
+from worker.api.intake.chat.parts import check_pictures, newest, text_of
+from worker.api.intake.chat.past_message import message_of, role_of
+from worker.api.intake.chat.tools import choice_of, tools_of
+from worker.api.intake.sampling import sampling_of
+from worker.api.intake.thinking import thinking_of
 from worker.api.openai.schemas import ChatRequest
 from worker.chat.message import Message
 from worker.engine.request import GenerationParams

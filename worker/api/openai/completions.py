@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from litestar import post
-from litestar.types import ASGIApp
 from msgspec import UNSET
 
-from worker.api.common.body import HttpRequest
-from worker.api.common.bounds import check_alternatives, stops_of, tokens_of, truncates
-from worker.api.common.constraints import not_held
-from worker.api.common.generation import Generation, run
-from worker.api.common.logprobs import LogprobArrays, SpelledIds, joined, mean_logprob
-from worker.api.common.preparing import Preparing
-from worker.api.common.prompts import TextPrompt, infill_prompt, text_prompt, token_prompt
-from worker.api.common.sampling import sampling_of
+from worker.api.answer.logprobs import LogprobArrays, SpelledIds, joined, mean_logprob
+from worker.api.intake.bounds import check_alternatives, stops_of, tokens_of, truncates
+from worker.api.intake.constraints import not_held
+from worker.api.intake.generation import Generation
+from worker.api.intake.prompts import TextPrompt, infill_prompt, text_prompt, token_prompt
+from worker.api.intake.sampling import sampling_of
 from worker.api.openai.exchange import Answer, OpenAIExchange, tells
 from worker.api.openai.schemas import Choice, Completion, CompletionRequest, Logprobs
 from worker.engine.request import GenerationParams, check_length
@@ -205,11 +201,3 @@ def _logprobs(body: CompletionRequest) -> int | None:
     if body.logprobs is None or body.logprobs is False:
         return body.n_probs or None
     return int(body.logprobs)
-
-
-@post("/v1/completions", status_code=200, summary="Continue a text (OpenAI completions)")
-async def completions(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
-    """The whole text at once, or its events."""
-    body = await preparing.body(request, CompletionRequest, loaded)
-    generation = await preparing.make(request, body, loaded, generation_of, body, loaded)
-    return CompletionExchange(generation, run(generation, loaded), body, loaded)

@@ -7,10 +7,7 @@ import time
 from datetime import UTC, datetime
 
 import msgspec
-from litestar import Response, get
 
-from worker.api.common.adapters import named
-from worker.api.common.errors import json_response
 from worker.lifecycle.adapters import Adapter
 from worker.lifecycle.loaded import Loaded
 
@@ -112,25 +109,3 @@ def model_entry(loaded: Loaded, adapter: Adapter | None = None) -> ModelEntry:
             architecture=config.architecture,
         ),
     )
-
-
-@get("/v1/models", summary="The model that runs here, and its adapters")
-async def models(loaded: Loaded) -> Response[bytes]:
-    """The model first."""
-    entries = [model_entry(loaded, each) for each in (None, *loaded.adapters.all)]
-    details = ListedDetails(loaded.config.architecture, loaded.config.quant)
-    can = ["completion"] if loaded.writes else ["embedding"]
-    can += ["multimodal"] if loaded.perceives else []
-    listed = [
-        ListedModel(name=each.id, model=each.id, capabilities=can, details=details)
-        for each in entries
-    ]
-    first, last = entries[0].id, entries[-1].id
-    return json_response(ModelList(data=entries, models=listed, first_id=first, last_id=last))
-
-
-# Ids with a slash come raw or percent-encoded: both are one path parameter.
-@get("/v1/models/{model_id:path}", summary="The model that runs here, by id")
-async def model(model_id: str, loaded: Loaded) -> Response[bytes]:
-    """404 for any other id."""
-    return json_response(model_entry(loaded, named(model_id, loaded)))

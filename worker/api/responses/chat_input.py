@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from worker.api.common.bounds import check_alternatives, stops_of, tokens_of, truncates
-from worker.api.common.chat.chat_input import ChatInput
-from worker.api.common.chat.notes import note_of, said_fields
-from worker.api.common.chat.parts import MessageContent, check_pictures, newest, text_of, words_of
-from worker.api.common.chat.past_message import (
+from worker.api.intake.bounds import check_alternatives, stops_of, tokens_of, truncates
+from worker.api.intake.chat.chat_input import ChatInput
+from worker.api.intake.chat.notes import note_of, said_fields
+from worker.api.intake.chat.parts import MessageContent, check_pictures, newest, text_of, words_of
+from worker.api.intake.chat.past_message import (
     PastMessage,
     arguments_of,
     called_name,
@@ -22,9 +22,9 @@ from worker.api.common.chat.past_message import (
     role_of,
     spelled,
 )
-from worker.api.common.chat.tools import Tools, choice_of
-from worker.api.common.sampling import sampling_of
-from worker.api.common.thinking import thinking_of
+from worker.api.intake.chat.tools import Tools, choice_of
+from worker.api.intake.sampling import sampling_of
+from worker.api.intake.thinking import thinking_of
 from worker.api.responses.schemas import ResponseRequest, ResponseTool, ResponseTools
 from worker.chat.message import Call, Message
 from worker.engine.request import GenerationParams

@@ -9,16 +9,16 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import UNSET
 
-from worker.api.common.bounds import truncates
-from worker.api.common.chat.answer_state import AnswerState
-from worker.api.common.chat.parts import text_of
-from worker.api.common.chat.past_message import spelled
-from worker.api.common.chat.tools import choice_of
-from worker.api.common.exchange import DeltaExchange
-from worker.api.common.generation import Generation
-from worker.api.common.logprobs import token_score
-from worker.api.common.thinking import ReasoningOptions
-from worker.api.common.usage import Tally, progress_of, timings_of
+from worker.api.answer.answer_state import AnswerState
+from worker.api.answer.exchange import DeltaExchange
+from worker.api.answer.logprobs import token_score
+from worker.api.answer.usage import Tally, progress_of, timings_of
+from worker.api.intake.bounds import truncates
+from worker.api.intake.chat.parts import text_of
+from worker.api.intake.chat.past_message import spelled
+from worker.api.intake.chat.tools import choice_of
+from worker.api.intake.generation import Generation
+from worker.api.intake.thinking import ReasoningOptions
 from worker.api.responses.chat_input import SEALED, DeclaredFunctions, InputItem
 from worker.api.responses.items import (
     Breakdown,

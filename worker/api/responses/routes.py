@@ -9,9 +9,9 @@ import msgspec
 from litestar import Response, delete, get, post
 from litestar.types import ASGIApp
 
-from worker.api.common.body import HttpRequest, read_json
-from worker.api.common.chat.asking import answer_to
-from worker.api.common.described import (
+from worker.api.answer.errors import json_response
+from worker.api.answer.usage import InputTokens
+from worker.api.described import (
     CHAT,
     EVENTS,
     FORMED,
@@ -22,11 +22,11 @@ from worker.api.common.described import (
     Api,
     Described,
 )
-from worker.api.common.errors import json_response
-from worker.api.common.generation import run
-from worker.api.common.origins import Asker
-from worker.api.common.preparing import Preparing
-from worker.api.common.usage import InputTokens
+from worker.api.intake.body import HttpRequest, read_json
+from worker.api.intake.chat.asking import answer_to
+from worker.api.intake.generation import run
+from worker.api.intake.origins import Asker
+from worker.api.intake.preparing import Preparing
 from worker.api.responses.chat_input import InputItem, chat_input_of
 from worker.api.responses.exchange import ResponseExchange
 from worker.api.responses.items import RESPONSE_EVENTS, ResponseReply
