@@ -23,13 +23,14 @@ FOREIGN = (
     "https://evil.example", "null", "", "file://", "http://127.0.0.1.evil.example",
     "http://localhost.evil.example", "https://chat.example.evil.example", "http://10.0.0.1",
 )  # fmt: skip
-# Method, path and who may ask, of all that changes something.
+# Method, path and who may ask, of all that has a rule.
 CHANGES = [
     (method, re.sub(r"\{[^}]*\}", "x", path), route.asker)
     for api in APIS
     for route in api.routes
     for path in sorted(route.handler.paths)
-    for method in sorted(route.handler.http_methods - {"GET", "HEAD", "OPTIONS"})
+    for method in sorted(route.handler.http_methods - {"HEAD", "OPTIONS"})
+    if route.asker is not None
 ]
 
 
@@ -46,7 +47,8 @@ def asked(server: Server, method: str, path: str, **headers: str) -> Any:
 
 
 def test_every_route_says_who_may_ask() -> None:
-    """One that changes something has a rule, one that does not has none."""
+    """One that changes something or wakes the model has a rule; so have a job, which is read once,
+    and a scrape, which tells what was since the one before."""
 
     @post("/x")
     async def changes() -> None: ...
@@ -55,10 +57,13 @@ def test_every_route_says_who_may_ask() -> None:
     async def reads() -> None: ...
 
     assert Described(handler=reads, gives={}).asker is None
-    assert Described(handler=changes, asker=Asker.OWN, gives={}).asker is Asker.OWN
-    for handler, asker in ((changes, None), (reads, Asker.OWN)):
+    for handler, wakes in ((changes, False), (reads, True)):
+        assert Described(handler=handler, asker=Asker.OWN, wakes=wakes, gives={}).asker
         with pytest.raises(AssertionError, match="who may ask"):
-            Described(handler=handler, asker=asker, gives={})
+            Described(handler=handler, wakes=wakes, gives={})
+    assert {path for method, path, _ in CHANGES if method == "GET"} == {
+        "/metrics", "/v1/jobs/x/stream", "/v1/inference/x/stream",
+    }  # fmt: skip
 
 
 def test_pages_of_other_origins_change_nothing(server: Server) -> None:
@@ -69,7 +74,10 @@ def test_pages_of_other_origins_change_nothing(server: Server) -> None:
             answer = asked(server, method, path, origin=origin)
             assert answer.status_code == 403, (method, path, origin)
             assert "other origins" in answer.text
-        if path.startswith("/v1/"):
+        for site in ("cross-site", "same-site"):  # as of <img> and links, which name no origin
+            answer = asked(server, method, path, **{"sec-fetch-site": site})
+            assert answer.status_code == 403, (method, path, site)
+        if path.startswith("/v1/") and method != "GET":
             whole = {"prompt": "a", "max_tokens": 1}
             answer = http.post(server.url + path, json=whole, headers={"origin": FOREIGN[0]})
             assert answer.status_code in (403, 405)
@@ -85,7 +93,8 @@ def test_who_may_ask(named: Server) -> None:
             assert asked(named, method, path, origin=NAMED).status_code == 403
             continue  # it would end the worker: `test_shutdown.py`
         for headers in (
-            {}, {"origin": LOCAL}, {"origin": own[0]},
+            {}, {"origin": LOCAL}, {"origin": own[0]}, {"sec-fetch-site": "none"},
+            {"sec-fetch-site": "same-origin"},
             {"origin": own[1], "host": "llm.example.com"},
             {"origin": own[1], "sec-fetch-site": "same-origin"},
         ):  # fmt: skip

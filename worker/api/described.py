@@ -39,6 +39,7 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
 
     handler   Litestar's
     asker     who may ask without a key; None: everybody, for what changes nothing
+    wakes     whether the model must be in memory; None: if a body is read
     gives     media type -> type of the answer; of a stream: types of what its events hold
     takes     type that the body is read as; None: the body is not read
     needs     fields of the body without which there is no answer
@@ -56,6 +57,7 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
 
     handler: Any
     asker: Asker | None = None
+    wakes: bool | None = None
     gives: Mapping[str, Any]
     takes: Any = None
     needs: tuple[str, ...] = ()
@@ -72,7 +74,13 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         changes = not self.handler.http_methods <= {"GET", "HEAD", "OPTIONS"}
-        assert changes == (self.asker is not None), f"who may ask for {self.handler.paths}?"
+        may = self.asker is not None
+        assert may or not (changes or self.needs_model), f"who may ask for {self.handler.paths}?"
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether a model that sleeps is woken."""
+        return self.takes is not None if self.wakes is None else self.wakes
 
     @property
     def errors(self) -> tuple[Exception, ...]:

@@ -30,6 +30,7 @@ from worker.api.requests import RequestView
 from worker.api.responses.routes import API as RESPONSES
 from worker.api.responses.store import ResponseStore
 from worker.chat.format import ChatFormat
+from worker.http.connections import ENTER
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 from worker.requests.journal import Journal
@@ -105,11 +106,18 @@ def create_app(worker: Worker, journal: Journal) -> Any:
 def _router(api: Api, settings: Settings) -> Router:
     handlers = [route.handler for route in api.routes]
     askers = {route.handler.fn: route.asker for route in api.routes if route.asker is not None}
+    waking = {route.handler.fn for route in api.routes if route.needs_model}
     told = partial(on_error, reply_of=api.reply_of)
+
+    async def enter(connection: Any, handler: Any) -> None:
+        """Behind the guard: whom it refuses wakes nobody."""
+        if handler.fn in waking:
+            await connection.scope[ENTER]()
+
     return Router(
         "/",
         route_handlers=handlers,
-        guards=[guard_of(askers, settings)],
+        guards=[guard_of(askers, settings), enter],
         exception_handlers={Exception: told},
     )
 

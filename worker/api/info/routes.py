@@ -75,7 +75,7 @@ async def metrics(
 
 
 # Levels 1 and 2 of vLLM's differ in where it keeps weights; here they are in their file.
-@post(paths.SLEEP, status_code=200, summary="Give the model's memory back")
+@post("/sleep", status_code=200, summary="Give the model's memory back")
 async def sleep(worker: Worker, mode: str = "wait") -> Response[bytes]:
     """Once what runs has ended. With the key; without one, from this machine only."""
     if mode != "wait":
@@ -84,7 +84,7 @@ async def sleep(worker: Worker, mode: str = "wait") -> Response[bytes]:
     return json_response(Sleeping(True))
 
 
-@post(paths.WAKE_UP, status_code=200, summary="Load the model again")
+@post("/wake_up", status_code=200, summary="Load the model again")
 async def wake_up(worker: Worker) -> Response[bytes]:
     """As the next request would."""
     await sleeper_of(worker).wake()
@@ -144,7 +144,12 @@ API = Api(
             pages={paths.PAGE: (ForbiddenError("A page of another origin asks."),)},
             notes="Open to everybody. 503 with the same fields where the engine hangs.",
         ),
-        Described(handler=metrics, gives={TEXT: str}),
+        Described(
+            handler=metrics,
+            asker=Asker.NAMED,
+            gives={TEXT: str},
+            notes="Some gauges tell what was since the scrape before.",
+        ),
         Described(
             handler=progress,
             gives={EVENTS: (LoadProgress, Ready, NotLoaded)},

@@ -218,6 +218,7 @@ API = Api(
         ),
         Described(
             handler=read,
+            asker=Asker.NAMED,
             gives={EVENTS: _EVENTS},
             params={"job_id": "What accepted the job said."},
             refuses=(
@@ -232,6 +233,7 @@ API = Api(
         Described(
             handler=cancel,
             asker=Asker.NAMED,
+            wakes=False,
             takes=CancelRequest,
             needs=("job_id",),
             gives={JSON: CancelReply},

@@ -262,6 +262,7 @@ API = Api(
         Described(
             handler=slot_action,
             asker=Asker.OWN,
+            wakes=True,
             gives={JSON: SlotReply},
             params={"slot_id": "A number from 0."},
             queries={"action": ", ".join(ACTIONS)},
@@ -296,6 +297,7 @@ API = Api(
         Described(
             handler=scale_adapters,
             asker=Asker.OWN,
+            wakes=False,
             takes=list[AdapterScale],
             gives={JSON: Success},
             examples={"none": []},
