@@ -16,7 +16,7 @@ from tests.service.bodies import BAD_BODIES, BAD_FIELDS
 LARGE = 50_000  # bytes of a bad body that is sent as often as others
 WATCH_S = 4.0
 LOOKS = ("/metrics", "/health", "/v1/models", "/info", "/props", "/slots", "/version", "/",
-         "/v1/requests", "/openapi.json", "/docs", "/tokenizer_info", "/api/tags")  # fmt: skip
+         "/v1/requests", "/openapi.json", "/tokenizer_info", "/api/tags")  # fmt: skip
 POSTS = ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/api/chat",
          "/api/generate", "/execute", "/v1/jobs", "/v1/infer", "/tokenize", "/detokenize",
          "/apply-template", "/cancel", "/infill")  # fmt: skip

@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from worker.api.intake.generation import Generation
-from worker.errors import NotFoundError, RequestError
+from worker.errors import RequestError
 from worker.lifecycle.adapters import Adapter, AdapterChoice
 from worker.lifecycle.loaded import Loaded
 
@@ -51,7 +51,6 @@ def chosen(made: Chosen, choice: AdapterChoice) -> Chosen:
 
 
 # How a path that names the model is described.
-NO_MODEL = NotFoundError("Another model is served here.", code="model_not_found")
 MODEL_ID = "The model's id; slashes may be raw or encoded."
 
 

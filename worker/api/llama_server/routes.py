@@ -9,7 +9,7 @@ from litestar import Response, get, post
 from litestar.types import ASGIApp
 
 from worker.api.answer.errors import json_response
-from worker.api.described import EVENTS, GENERATION, JSON, PROMPT, TOKENIZED, Api, Described
+from worker.api.described import EVENTS, JSON, Api, Described
 from worker.api.intake.adapters import AdapterScale, scales_of
 from worker.api.intake.body import HttpRequest, read_json
 from worker.api.intake.bounds import check_alternatives, stops_of, tokens_of
@@ -42,7 +42,7 @@ from worker.api.llama_server.tokens import (
     tokenize,
 )
 from worker.engine.request import GenerationParams
-from worker.errors import NotSupportedError, RequestError, UnavailableError
+from worker.errors import RequestError, UnavailableError
 from worker.http.replies import ErrorReply
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
@@ -226,7 +226,6 @@ API = Api(
             takes=WritingRequest,
             needs=("prompt",),
             gives={JSON: (Written, list, dict), EVENTS: (WrittenPart, Written, ErrorReply)},
-            refuses=(*PROMPT, *GENERATION),
             done=False,
             notes="Several prompts give a list. With `response_fields` answers have only these.",
             examples={
@@ -242,11 +241,6 @@ API = Api(
             takes=InfillRequest,
             needs=("input_prefix", "input_suffix"),
             gives={JSON: (Written, dict), EVENTS: (WrittenPart, Written, ErrorReply)},
-            refuses=(
-                *PROMPT,
-                NotSupportedError("The model has no infill tokens."),
-                *GENERATION,
-            ),
             done=False,
             notes="With `response_fields` the answer has only these.",
             examples={
@@ -266,10 +260,6 @@ API = Api(
             gives={JSON: SlotReply},
             params={"slot_id": "A number from 0."},
             queries={"action": ", ".join(ACTIONS)},
-            refuses=(
-                RequestError("There is no such slot, action or file."),
-                NotSupportedError("--slot-save-path names no folder."),
-            ),
             notes="All but `erase` read a body: `filename`, a name below --slot-save-path.",
         ),
         Described(
@@ -277,7 +267,6 @@ API = Api(
             asker=Asker.NAMED,
             takes=TokenizeRequest,
             gives={JSON: TokenizeReply},
-            refuses=TOKENIZED,
             examples={
                 "with pieces": {"content": "Once upon a time", "with_pieces": True},
                 "as a prompt": {"prompt": "Once upon a time", "return_token_strs": True},
@@ -307,7 +296,6 @@ API = Api(
             handler=slots,
             gives={JSON: list[SlotInfo]},
             queries={"fail_on_no_slot": "Anything: 503 where no slot is idle."},
-            refuses=(UnavailableError("No slot is idle.", code="no_slot"),),
         ),
     ),
 )
