@@ -23,8 +23,8 @@ DOCUMENT: dict[str, Any] = json.loads(
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 # What Litestar gives to a handler, or our own dependencies; anything else is asked of the client.
 OWN = {
-    "request", "worker", "loaded", "chat", "jobs", "journal", "lookout", "window", "preparing",
-    "description", "stored",
+    "request", "worker", "loaded", "facts", "chat", "jobs", "journal", "lookout", "window",
+    "description", "preparing", "stored",
 }  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from worker.api.info.readings import Window
 from worker.api.info.routes import API as INFO
 from worker.api.intake.body import Bodies
 from worker.api.intake.chat.templates import format_of
+from worker.api.intake.facts import ModelFacts
 from worker.api.intake.origins import guard_of
 from worker.api.intake.preparing import Preparing
 from worker.api.jobs.registry import Jobs
@@ -34,6 +35,7 @@ from worker.http.connections import ENTER
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 from worker.requests.journal import Journal
+from worker.service.facts import facts_of
 from worker.settings import Settings
 
 # All routes, in the order in which they are described.
@@ -49,6 +51,7 @@ def create_app(worker: Worker, journal: Journal) -> Any:
 
         worker    the process's one worker, in whatever state
         loaded    what the worker has loaded; 503 while that is not there
+        facts     what requests are checked against and made ready with
         chat      the model file's chat format, made once; 400 where it has none
         stored    responses that clients may refer to
         jobs      the jobs that were accepted and are not forgotten
@@ -58,7 +61,7 @@ def create_app(worker: Worker, journal: Journal) -> Any:
         preparing reads bodies and makes requests ready, in threads
         description  OpenAPI's document, made once
     """
-    prepares = Preparing()
+    prepares = Preparing(lambda: worker.loaded.engine)
     worker.is_quiet = lambda: prepares.is_idle
     settings = worker.settings
     bodies = Bodies(
@@ -73,17 +76,21 @@ def create_app(worker: Worker, journal: Journal) -> Any:
     async def loaded(worker: Worker) -> Loaded:
         return worker.loaded
 
-    async def preparing(loaded: Loaded) -> Preparing:  # noqa: ARG001
+    async def facts(loaded: Loaded) -> ModelFacts:
+        return facts_of(loaded)
+
+    async def preparing(facts: ModelFacts) -> Preparing:  # noqa: ARG001
         return prepares
 
-    def chat_format(loaded: Loaded, preparing: Preparing) -> ChatFormat:  # noqa: ARG001
-        return format_of(loaded, worker.settings)
+    def chat_format(facts: ModelFacts, preparing: Preparing) -> ChatFormat:  # noqa: ARG001
+        return format_of(facts)
 
     return Litestar(
         [_router(api, worker.settings) for api in APIS],
         dependencies={
             "worker": _always(worker),
             "loaded": Provide(loaded),
+            "facts": Provide(facts),
             "chat": Provide(chat_format, use_cache=True, sync_to_thread=True),
             "stored": _always(ResponseStore()),
             "jobs": _always(Jobs(timeout=worker.settings.inference_timeout)),
@@ -118,12 +125,6 @@ def _router(api: Api, settings: Settings) -> Router:
         guards=[guard_of(askers, settings), enter],
         exception_handlers={Exception: told},
     )
-
-
-def close(app: Any) -> bool:
-    """Begin no work that waits for a thread. Returns whether none works for who has left."""
-    app.state.preparing.close()
-    return app.state.preparing.is_idle
 
 
 def _always(thing: object) -> Provide:

@@ -11,14 +11,14 @@ from typing import Any, cast
 
 import pytest
 
+from tests.support.facts import facts_with
 from worker.api.embeddings.schemas import EmbeddingsRequest
 from worker.api.intake.body import Bodies
 from worker.api.intake.preparing import Preparing
 from worker.api.openai.schemas import ChatRequest
-from worker.errors import LeftError, QueueFullError, RequestError
-from worker.grammar.constraint import HAS_LEFT, IS_PATIENT, ImpatientError
-from worker.lifecycle.adapters import ServedAdapters
-from worker.lifecycle.loaded import Loaded
+from worker.budget import Budget
+from worker.engine.stream import Lane
+from worker.errors import LeftError, QueueFullError, RequestError, UnavailableError
 from worker.limits import LONG
 
 PATIENCE_S = 30
@@ -44,15 +44,14 @@ class Client:
         self._left.set()
 
 
+FACTS = facts_with()
+
+
 class Places:
     """The queue's places, for one request or none."""
 
-    engine: Any
-    media = None
-    adapters = ServedAdapters(("m",), ())
-
     def __init__(self, count: int) -> None:
-        self.engine, self.count = self, count
+        self.count = count
 
     @contextlib.contextmanager
     def place(self) -> Generator[None]:
@@ -68,29 +67,39 @@ class Places:
             raise QueueFullError("full")
 
 
+def lane_with(count: int) -> Callable[[], Lane]:
+    places = cast("Any", Places(count))
+    return lambda: places
+
+
 class Scene:
     """One Preparing, and work that lasts until it is let go."""
 
-    def __init__(self) -> None:
-        self.preparing = Preparing()
+    def __init__(self, places: int = 1) -> None:
+        self.preparing = Preparing(lane_with(places))
         self.go_on = threading.Event()
+        self.asked: list[str] = []
         self.begun: list[str] = []
 
-    def work(self, name: str, kind: str = "quick") -> str:
-        if kind == "long" and not IS_PATIENT.get():
-            raise ImpatientError
+    def work(self, name: str, kind: str, budget: Budget) -> str:
+        self.asked.append(name)
+        if kind in ("long", "media"):
+            budget.make_way(kind)
+            budget.make_way(kind)  # it is there
         self.begun.append(name)
-        if kind in ("slow", "long"):
+        if kind in ("slow", "long", "media"):
             assert self.go_on.wait(PATIENCE_S)
         if kind == "stoppable":
-            while not HAS_LEFT.get()():
+            while not budget.has_left():
                 assert not self.go_on.wait(0.001)
             raise LeftError("stopped")
         return name
 
-    def ask(self, body: Any, *arguments: str, client: Client | None = None) -> asyncio.Task[str]:
+    def ask(
+        self, body: Any, name: str, kind: str = "quick", client: Client | None = None
+    ) -> asyncio.Task[str]:
         request: Any = client or Client()
-        return asyncio.ensure_future(self.preparing.aside(request, body, self.work, *arguments))
+        return asyncio.ensure_future(self.preparing.aside(request, body, self.work, name, kind))
 
     async def until(self, is_so: Callable[[], object]) -> None:
         async with asyncio.timeout(PATIENCE_S):
@@ -115,16 +124,44 @@ def test_what_takes_long_makes_only_its_like_wait() -> None:
 
     async def scenario(scene: Scene) -> None:
         long = [scene.ask(FORMED, f"l{i}", "long") for i in range(LONG.most)]
-        await scene.until(lambda: scene.begun)
-        assert await scene.ask(FORMED, "formed") == "formed"
+        formed = [scene.ask(FORMED, name, "slow") for name in ("f0", "f1")]
+        # They have all places for forms, so no long one has one.
+        await scene.until(lambda: {"f0", "f1"} < set(scene.begun))
         assert await scene.ask(PLAIN, "plain") == "plain"
-        await scene.until(lambda: len([task for task in long if not task.done()]) == len(long))
         with pytest.raises(QueueFullError, match="take long"):
-            await scene.ask(FORMED, "one too many", "long")
-        assert scene.begun == ["l0", "formed", "plain"]
+            await scene.ask(PLAIN, "one too many", "long")
+        await scene.until(lambda: len(scene.begun) == 4)
+        assert len([name for name in scene.begun if name.startswith("l")]) == 1
         scene.go_on.set()
         assert await asyncio.gather(*long) == [f"l{i}" for i in range(LONG.most)]
+        assert await asyncio.gather(*formed) == ["f0", "f1"]
         assert await scene.ask(FORMED, "again", "long") == "again"
+
+    played(scenario)
+
+
+def test_media_make_only_media_wait() -> None:
+    """Four are read at once; one that still waits when the worker stops is told so."""
+
+    async def scenario(scene: Scene) -> None:
+        clients = [Client() for _ in range(6)]
+        tasks = [
+            scene.ask(PLAIN, f"m{i}", "media", client=client) for i, client in enumerate(clients)
+        ]
+        await scene.until(lambda: len(scene.begun) == 4 and len(scene.asked) == len(tasks))
+        assert await scene.ask(PLAIN, "plain") == "plain"
+        assert await scene.ask(FORMED, "formed") == "formed"
+        left, stopped = (i for i in range(len(tasks)) if f"m{i}" not in scene.begun)
+        clients[left].leave()
+        with pytest.raises(LeftError):
+            await tasks[left]
+        scene.preparing.close()
+        with pytest.raises(UnavailableError, match="stopped"):
+            await tasks[stopped]
+        scene.go_on.set()
+        await asyncio.gather(*(tasks[i] for i in range(len(tasks)) if i not in (left, stopped)))
+        await scene.until(lambda: scene.preparing.is_idle)
+        assert len(scene.begun) == 6
 
     played(scenario)
 
@@ -148,20 +185,21 @@ def test_who_leaves_leaves_the_queue(kind: str) -> None:
     """What has not begun never begins; what has begun goes on for nobody."""
 
     async def scenario(scene: Scene) -> None:
-        clients = [Client() for _ in range(4)]
-        tasks = [
-            scene.ask(FORMED, f"t{i}", kind, client=client) for i, client in enumerate(clients)
-        ]
+        clients = {f"t{i}": Client() for i in range(4)}
+        tasks = {
+            name: scene.ask(FORMED, name, kind, client=client) for name, client in clients.items()
+        }
         running = 2 if kind == "slow" else 1
         await scene.until(lambda: len(scene.begun) == running)
-        for left in (3, 0):
+        waiting = next(name for name in reversed(tasks) if name not in scene.begun)
+        for left in (waiting, scene.begun[0]):
             clients[left].leave()
             with pytest.raises(LeftError):
-                await tasks[left]
+                await tasks.pop(left)
         assert not scene.preparing.is_idle
         scene.go_on.set()
-        assert await asyncio.gather(*tasks[1:3]) == ["t1", "t2"]
-        assert "t3" not in scene.begun
+        assert await asyncio.gather(*tasks.values()) == list(tasks)
+        assert waiting not in scene.begun
         await scene.until(lambda: scene.preparing.is_idle)
 
     played(scenario)
@@ -187,24 +225,22 @@ def test_a_full_queue_is_told_at_once() -> None:
 
     async def scenario(scene: Scene) -> None:
         request: Any = Client()
-        places = Places(1)
-        loaded = cast("Loaded", places)
         make = scene.preparing.make
 
-        def refuse() -> None:
+        def refuse(_budget: Budget) -> None:
             raise RequestError("no")
 
-        slow = asyncio.ensure_future(make(request, PLAIN, loaded, scene.work, "a", "slow"))
+        slow = asyncio.ensure_future(make(request, PLAIN, FACTS, scene.work, "a", "slow"))
         await scene.until(lambda: scene.begun)
         with pytest.raises(QueueFullError):
-            await scene.preparing.body(request, ChatRequest, loaded)
+            await scene.preparing.body(request, ChatRequest)
         with pytest.raises(QueueFullError):
-            await make(request, PLAIN, loaded, scene.work, "b")
+            await make(request, PLAIN, FACTS, scene.work, "b", "quick")
         scene.go_on.set()
         assert await slow == "a"
         for _ in range(2):
             with pytest.raises(RequestError, match="no"):
-                await make(request, PLAIN, loaded, refuse)
+                await make(request, PLAIN, FACTS, refuse)
 
     played(scenario)
 
@@ -218,13 +254,16 @@ def test_few_texts_need_no_thread(length: str | None, is_here: bool) -> None:
     same."""
     request, body = cast("Any", Client(length)), EmbeddingsRequest(input="a")
 
+    def here(_budget: Budget) -> int:
+        return threading.get_ident()
+
     async def scene() -> tuple[int, int]:
-        preparing = Preparing()
-        places = cast("Loaded", Places(1))
-        where = await preparing.texts(request, body, places, threading.get_ident)
+        preparing, full = Preparing(lane_with(1)), Preparing(lane_with(0))
+        where = await preparing.texts(request, body, FACTS, here)
         with pytest.raises(QueueFullError):
-            await preparing.texts(request, body, cast("Loaded", Places(0)), threading.get_ident)
+            await full.texts(request, body, FACTS, here)
         preparing.close()
+        full.close()
         return where, threading.get_ident()
 
     where, loop = asyncio.run(scene())

@@ -9,11 +9,10 @@ import numpy as np
 
 from worker.api.answer.exchange import Exchange
 from worker.api.answer.shapes import shaped
-from worker.api.intake.generation import submitted
+from worker.api.intake.preparing import Preparing
 from worker.engine.embedding import Embedded, EmbeddingRequest
 from worker.engine.stream import Stream
 from worker.http.replies import ErrorReply
-from worker.lifecycle.loaded import Loaded
 
 
 class EmbeddingUsage(msgspec.Struct):
@@ -33,15 +32,15 @@ class VectorExchange(Exchange):
     def __init__(
         self,
         request: EmbeddingRequest,
+        preparing: Preparing,
         path: str,
-        loaded: Loaded,
         reply: Callable[[Sequence[np.ndarray]], object],
     ) -> None:
         """Hand it to the engine. reply: of the vectors, in the order of the texts
 
         Raises RequestError, QueueFullError or UnavailableError.
         """
-        stream = submitted([request], loaded, request.params.prompt_param)
+        stream = preparing.submit([request], request.params.prompt_param)
         super().__init__(stream, streaming=False)
         self._path, self._reply = path, reply
 

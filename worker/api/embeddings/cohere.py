@@ -9,6 +9,7 @@ import msgspec
 from worker.api.embeddings.encoding import Elements
 from worker.api.embeddings.schemas import TYPES, CohereMeta
 from worker.api.intake.bounds import at_least, items
+from worker.api.intake.facts import ModelFacts
 from worker.api.intake.texts import (
     CutFields,
     asked,
@@ -17,9 +18,9 @@ from worker.api.intake.texts import (
     cut_of,
     texts_of,
 )
+from worker.budget import Budget
 from worker.engine.embedding import EmbeddingRequest
 from worker.errors import RequestError
-from worker.lifecycle.loaded import Loaded
 
 FLOAT = "float"
 
@@ -55,16 +56,16 @@ class CohereEmbedReply(msgspec.Struct, kw_only=True):
     meta: CohereMeta
 
 
-def cohere_request(body: CohereEmbedRequest, loaded: Loaded) -> EmbeddingRequest:
-    check_pooled(loaded)
+def cohere_request(body: CohereEmbedRequest, facts: ModelFacts, budget: Budget) -> EmbeddingRequest:
+    check_pooled(facts)
     if body.images:
         raise RequestError("This model makes vectors of texts, not of images.", param="images")
-    check_width(body.output_dimension, loaded, "output_dimension")
+    check_width(body.output_dimension, facts, "output_dimension")
     for place, kind in enumerate(body.embedding_types or ()):
         if kind not in TYPES:
             name = f"embedding_types[{place}]"
             raise RequestError(f"{name} must be one of {', '.join(TYPES)}.", param=name)
-    cut = cut_of(body, loaded, usual=True, max_tokens=body.max_tokens)
+    cut = cut_of(body, facts, usual=True, max_tokens=body.max_tokens)
     param = "inputs" if body.inputs and not body.texts else "texts"
-    texts = texts_of([*(body.texts or body.inputs or ())], loaded, param, cut=cut)
+    texts = texts_of([*(body.texts or body.inputs or ())], facts, param, budget, cut=cut)
     return asked(texts, param)

@@ -14,6 +14,7 @@ from worker.api.embeddings.ranking import (
     pair_tokens,
 )
 from worker.api.intake.bounds import at_least
+from worker.api.intake.facts import ModelFacts
 from worker.api.intake.texts import (
     CutFields,
     Inputs,
@@ -27,9 +28,9 @@ from worker.api.intake.texts import (
     text_tokens,
     texts_of,
 )
+from worker.budget import Budget
 from worker.engine.embedding import EmbeddingRequest
 from worker.errors import RequestError
-from worker.lifecycle.loaded import Loaded
 
 
 class EmbedRequest(CutFields, kw_only=True):
@@ -87,26 +88,29 @@ class Prediction(msgspec.Struct):
     label: str
 
 
-def embed_request(body: EmbedRequest, loaded: Loaded, *, per_token: bool) -> EmbeddingRequest:
-    (check_vectors if per_token else check_pooled)(loaded)
-    check_width(body.dimensions, loaded)
-    texts = texts_of(body.inputs, loaded, "inputs", cut=cut_of(body, loaded))
+def embed_request(
+    body: EmbedRequest, facts: ModelFacts, budget: Budget, *, per_token: bool
+) -> EmbeddingRequest:
+    (check_vectors if per_token else check_pooled)(facts)
+    check_width(body.dimensions, facts)
+    texts = texts_of(body.inputs, facts, "inputs", budget, cut=cut_of(body, facts))
     return asked(texts, "inputs", per_token=per_token)
 
 
-def similarity_of(body: SimilarityRequest, loaded: Loaded) -> Scoring:
+def similarity_of(body: SimilarityRequest, facts: ModelFacts, budget: Budget) -> Scoring:
     if not body.inputs.sentences:
         raise RequestError("inputs.sentences is empty.", param="inputs")
     source = Given("inputs.source_sentence", [body.inputs.source_sentence], is_list=False)
     others = Given("inputs.sentences", body.inputs.sentences)
-    return match_of(source, others, loaded, cut_of(body.parameters or CutFields(), loaded))
+    cut = cut_of(body.parameters or CutFields(), facts)
+    return match_of(source, others, facts, cut, budget)
 
 
-def predict_request(body: PredictRequest, loaded: Loaded) -> EmbeddingRequest:
-    cut = cut_of(body, loaded)
-    if check_scores(loaded).pooling != "rank":
+def predict_request(body: PredictRequest, facts: ModelFacts, budget: Budget) -> EmbeddingRequest:
+    cut = cut_of(body, facts)
+    if check_scores(facts).pooling != "rank":
         raise RequestError(
-            f"{loaded.model_id} {loaded.config.task}.", hint="Ask /embed.", code="no_scores"
+            f"{facts.model_id} {facts.config.task}.", hint="Ask /embed.", code="no_scores"
         )
     given = body.inputs
     if given is None or given == []:
@@ -122,8 +126,8 @@ def predict_request(body: PredictRequest, loaded: Loaded) -> EmbeddingRequest:
             raise RequestError(f"{name} must be a list of one or two texts.", param=name)
         first, *more = map(str, pair)
         tokens.append(
-            pair_tokens(first, more[0], loaded, (f"{name}[0]", f"{name}[1]"), cut)
+            pair_tokens(first, more[0], facts, (f"{name}[0]", f"{name}[1]"), cut, budget)
             if more
-            else text_tokens(first, loaded, name, cut=cut)
+            else text_tokens(first, facts, name, budget, cut=cut)
         )
     return asked(tokens, "inputs")

@@ -17,6 +17,7 @@ from worker.api.info.progress import LoadProgress, NotLoaded, Ready, events_of
 from worker.api.info.readings import Window
 from worker.api.intake.adapters import MODEL_ID, named
 from worker.api.intake.body import HttpRequest, read_json
+from worker.api.intake.facts import ModelFacts
 from worker.api.intake.origins import Asker
 from worker.errors import NotFoundError, RequestError
 from worker.http import paths
@@ -55,13 +56,13 @@ async def version() -> Response[bytes]:
 
 # The id may have slashes, and what is behind such a parameter is a part of it.
 @get("/v2/models/{model_id:path}", summary="Whether the model is ready")
-async def model_ready(model_id: str, loaded: Loaded) -> Response[bytes]:
+async def model_ready(model_id: str, facts: ModelFacts) -> Response[bytes]:
     """GET /v2/models/{id}/ready."""
     path, _, wanted = str(model_id).rpartition("/")
     if wanted != "ready":
         raise NotFoundError("There is only /v2/models/{id}/ready.")
-    adapter = named(path, loaded)
-    return json_response(ModelReady(loaded.model_id if adapter is None else adapter.name))
+    adapter = named(path, facts)
+    return json_response(ModelReady(facts.model_id if adapter is None else adapter.name))
 
 
 # llama-server's way to tell a new process from counters that began anew.

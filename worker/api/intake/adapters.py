@@ -6,10 +6,9 @@ from typing import TypeVar
 
 import msgspec
 
+from worker.api.intake.facts import ChosenAdapters, ModelFacts, NamedAdapter
 from worker.api.intake.generation import Generation
 from worker.errors import RequestError
-from worker.lifecycle.adapters import Adapter, AdapterChoice
-from worker.lifecycle.loaded import Loaded
 
 Chosen = TypeVar("Chosen")
 
@@ -31,13 +30,13 @@ def scales_of(given: list[AdapterScale] | None) -> dict[int, float] | None:
     return scales
 
 
-def choice_of(body: msgspec.Struct, loaded: Loaded) -> AdapterChoice:
+def choice_of(body: msgspec.Struct, facts: ModelFacts) -> ChosenAdapters:
     """By the fields `model` and `lora`. Raises NotFoundError, RequestError."""
     model, lora = getattr(body, "model", None), getattr(body, "lora", None)
-    return loaded.adapters.choose(model, scales_of(lora))
+    return facts.adapters.choose(model, scales_of(lora))
 
 
-def chosen(made: Chosen, choice: AdapterChoice) -> Chosen:
+def chosen(made: Chosen, choice: ChosenAdapters) -> Chosen:
     """The same, computed with the adapters that were chosen.
 
     Raises RequestError where a request for vectors names one.
@@ -54,6 +53,6 @@ def chosen(made: Chosen, choice: AdapterChoice) -> Chosen:
 MODEL_ID = "The model's id; slashes may be raw or encoded."
 
 
-def named(path: str, loaded: Loaded) -> Adapter | None:
+def named(path: str, facts: ModelFacts) -> NamedAdapter | None:
     """The adapter that a path parameter names, or None for the model. Raises NotFoundError."""
-    return loaded.adapters.find(str(path).removeprefix("/"))
+    return facts.adapters.find(str(path).removeprefix("/"))

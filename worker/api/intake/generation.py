@@ -6,19 +6,15 @@ an API's own struct -> ChatInput (chat only) -> Generation -> engine Requests ->
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import msgspec
 
 from worker.api.intake.prompts import TextPrompt, Truncated
 from worker.chat.reader import ChatReader, PlainReader
 from worker.engine.request import GenerationParams, Request
-from worker.engine.stream import Stream
 from worker.errors import RequestError
-from worker.lifecycle.loaded import Loaded
 from worker.limits import LOGPROBS, SEQUENCES
-from worker.requests.record import current
-from worker.requests.work import RequestWork
 
 
 class Generation(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +25,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     reader     reads one answer; each has its own
     truncated  what was left out of the prompt; None: nothing
     warnings   what else was asked for and is not done, a sentence each
+    left_out   media that the model does not get, a sentence each
     model      the name that the answer gives it
     """
 
@@ -38,6 +35,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     reader: Callable[[], ChatReader] = PlainReader
     truncated: Truncated | None = None
     warnings: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
     model: str = ""
 
     @property
@@ -86,23 +84,3 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
             for place, prompt in enumerate(self.prompts)
             for copy in range(copies)
         ]
-
-
-def run(generation: Generation, loaded: Loaded) -> Stream:
-    """Hand it to the engine, and tell the record of the request at hand.
-
-    Raises RequestError, QueueFullError or UnavailableError. The stream's ids are those of the
-    continuations of the first prompt, of the second, ...
-    """
-    requests = generation.requests()
-    loaded.adapters.check_key(requests[0].prompt.key)
-    return submitted(requests, loaded, generation.multiplied_by, generation.copies)
-
-
-def submitted(requests: Sequence[Request], loaded: Loaded, param: str, copies: int = 1) -> Stream:
-    """Those of a prompt side by side, `copies` of each. Raises as `run`; `param`: as there"""
-    stream = loaded.engine.submit(requests, param=param)
-    record = current()
-    if record is not None:
-        record.follow(RequestWork(stream, requests, copies, loaded.engine))
-    return stream

@@ -11,7 +11,6 @@ import hashlib
 import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Set
-from contextvars import ContextVar
 from functools import cache, cached_property
 from itertools import islice
 from typing import TypeVar
@@ -19,25 +18,19 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
+from worker.api.intake.facts import AddressReader, MediumReader
 from worker.api.intake.media_formats import check_format
+from worker.budget import UNBOUNDED, Budget
 from worker.engine.request import Medium
 from worker.errors import QueueFullError, RequestError, UnavailableError
-from worker.grammar.constraint import IS_PATIENT, ImpatientError
-from worker.lifecycle.addresses import MediaAddresses
-from worker.lifecycle.media import MediaReader
 from worker.limits import MEDIA
 
 _DATA_URL = re.compile(r"data:[\w.+-]*/?[\w.+-]*(?:;[^,;]{0,100}){0,4},", re.IGNORECASE)
-Tokenize = Callable[[str, bool], list[int]]
 MediumPieces = tuple[Medium | tuple[int, ...], ...]
 T = TypeVar("T")
 _NOUNS = {"image": "An image", "audio": "A sound", "video": "A video"}
 _NO_BYTES = "it holds no bytes."
 _MOST_TOLD = 16
-
-
-class UnreadMediaError(ImpatientError):
-    """A picture or sound has to be read first."""
 
 
 class ShownMedium(msgspec.Struct, frozen=True):
@@ -48,11 +41,15 @@ class ShownMedium(msgspec.Struct, frozen=True):
     digest: bytes
 
 
-class Gallery:
-    """What one request shows."""
+class MediaInputs:
+    """Those of one request."""
 
-    def __init__(self, reader: MediaReader | None) -> None:
-        """reader: None where the model reads text only"""
+    def __init__(self, reader: MediumReader | None = None, budget: Budget = UNBOUNDED) -> None:
+        """
+        reader  None where the model reads text only
+        budget  of the request
+        """
+        self.budget = budget
         self._reader = reader
         self._held: list[ShownMedium] = []
         self._numbers: dict[tuple[str, str], int] = {}  # of kinds and addresses that were read
@@ -61,17 +58,17 @@ class Gallery:
         self._left_out: dict[str, None] = {}
 
     @cached_property
-    def _mark(self) -> str:
+    def _prefix(self) -> str:
         return f"medium{secrets.token_hex(8)}n"
 
     @cached_property
     def _marks(self) -> re.Pattern[str]:
-        return re.compile(rf"{self._mark}(\d+)z")
+        return re.compile(rf"{self._prefix}(\d+)z")
 
     @cached_property
-    def _addresses(self) -> MediaAddresses:
+    def _addresses(self) -> AddressReader:
         assert self._reader is not None
-        return MediaAddresses(self._reader.settings)
+        return self._reader.addresses()
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -79,7 +76,7 @@ class Gallery:
         return tuple(islice(self._left_out, _MOST_TOLD))
 
     def leave_out(self, kind: str, addresses: Iterable[str] = (), why: str | None = None) -> None:
-        """A medium becomes a note in brackets: `shown` found nothing at its addresses, or why."""
+        """A medium becomes a note in brackets: `mark` found nothing at its addresses, or why."""
         for each in addresses:
             why = why or self._reasons.get((kind, each))
         self._tell(kind, why or (_NO_BYTES if self.takes(kind) else f"{self.reads(kind)}."))
@@ -99,13 +96,13 @@ class Gallery:
         ready = self._reader.ready
         return {"image": ready.sees, "audio": ready.hears}.get(kind, False)
 
-    def shown(self, kind: str, address: str, asked: tuple[str, str] | None = None) -> str | None:
+    def mark(self, kind: str, address: str, asked: tuple[str, str] | None = None) -> str | None:
         """The mark of a medium whose bytes stand in an address, or in its place as base64, or are
         where it leads; None where they are not, or cannot be read, which `warnings` tells.
 
         asked  the question is about it, which stands there, in this field: what cannot be read is
                a RequestError, here or in `prompt`
-        Raises RequestError for too many, too, and ImpatientError where it takes long.
+        Blocks, and raises RequestError for too many, too; see also `Budget.make_way`.
         """
         if not self.takes(kind):
             return None
@@ -116,18 +113,18 @@ class Gallery:
             return None
         if asked is not None:
             self._asked[number] = asked
-        return f"{self._mark}{number}z"
+        return f"{self._prefix}{number}z"
 
     def _hold(self, kind: str, address: str, asked: tuple[str, str] | None) -> int | None:
-        """Its number; see `shown`."""
+        """Its number; see `mark`."""
         assert self._reader is not None
         found = _DATA_URL.match(address)
         leads = found is None and "://" in address[:16]
         if leads and not self._addresses.allows(address):
             self._reasons[kind, address] = f"{address[:200]} is not read by this worker."
             return None
-        if leads and not self._addresses.knows(address) and not IS_PATIENT.get():
-            raise UnreadMediaError
+        if leads and not self._addresses.knows(address):
+            self.budget.make_way("media")
         try:
             if leads:
                 data = self._addresses.read(address)
@@ -150,34 +147,40 @@ class Gallery:
         number = self._numbers[kind, address] = self._held.index(medium)
         return number
 
-    def is_between(self, made: str, text: str) -> bool:
+    def lines(self, texts: Iterable[str]) -> str:
+        """Texts, a line each; none ends or begins beside a mark, which is a part of the text
+        around."""
+        made = ""
+        for text in texts:  # which may be made only now, and their marks with them
+            made += text if not made or self._is_between(made, text) else f"\n{text}"
+        return made
+
+    def _is_between(self, made: str, text: str) -> bool:
         """Whether a mark, and nothing else, stands on one side of the place between two texts."""
-        if self.is_empty:
+        if not self._held:
             return False
         is_mark = self._marks.fullmatch
-        return bool(is_mark(text) or is_mark(made[max(0, made.rfind(self._mark)) :]))
+        return bool(is_mark(text) or is_mark(made[max(0, made.rfind(self._prefix)) :]))
 
     @property
     def is_empty(self) -> bool:
         return not self._held
 
     def prompt(
-        self, text: str, tokenize: Tokenize, most: int
+        self, text: str, tokenize: Callable[..., list[int]], most: int
     ) -> tuple[str, list[int], tuple[Medium, ...]]:
         """A text with marks: as people read it, its tokens, and the media that stand among them.
         What cannot be read is a note in brackets, unless the question is about it.
 
-        tokenize  a stretch of text, and whether it is the first one
+        tokenize  a stretch of text; special tokens are added to the first one
         most      tokens and vectors; where there are more, which no context holds, no vectors are
                   made, and negative numbers stand for them
-        Raises RequestError, and ImpatientError where it takes long.
+        Blocks, and raises RequestError; see also `Budget.make_way`.
         """
         assert self._reader is not None
         shown = set(map(int, self._marks.findall(text)))
-        if not IS_PATIENT.get() and not all(
-            self._reader.knows(self._held[n].digest) for n in shown
-        ):
-            raise UnreadMediaError
+        if not all(self._reader.knows(self._held[number].digest) for number in shown):
+            self.budget.make_way("media")
         tokenize = cache(tokenize)
         counts = self._each(shown, self._reader.count)
         room: dict[int, MediumPieces] = {
@@ -192,7 +195,7 @@ class Gallery:
         return self._noted(told, shown), tokens, tuple(media)
 
     def _spliced(
-        self, text: str, pieces: Mapping[int, MediumPieces], tokenize: Tokenize
+        self, text: str, pieces: Mapping[int, MediumPieces], tokenize: Callable[..., list[int]]
     ) -> tuple[list[int], list[Medium]]:
         """The text's tokens with the pieces of media in the place of their marks."""
         tokens: list[int] = []
@@ -207,7 +210,7 @@ class Gallery:
                     else:
                         tokens += piece
             elif part or not place:
-                tokens += tokenize(part, not place)
+                tokens += tokenize(part, add_special=not place)
         return tokens, media
 
     def _each(self, numbers: Set[int], read: Callable[[bytes, bytes, str], T]) -> dict[int, T]:
@@ -234,19 +237,6 @@ class Gallery:
             return f"[{self._held[number].kind}]" if number in numbers else mark[0]
 
         return self._marks.sub(note, text)
-
-
-# Of the request whose body is read in this thread.
-GALLERY: ContextVar[Gallery | None] = ContextVar("gallery", default=None)
-
-
-def in_lines(texts: Iterable[str]) -> str:
-    """Texts, a line each; none ends or begins beside a mark, which is a part of the text around."""
-    gallery, made = GALLERY.get(), ""
-    for text in texts:  # which may be made only now, and their marks with them
-        is_beside = gallery is not None and gallery.is_between(made, text)
-        made += text if is_beside or not made else f"\n{text}"
-    return made
 
 
 def _about(error: RequestError, asked: tuple[str, str]) -> RequestError:

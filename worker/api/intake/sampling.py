@@ -14,6 +14,8 @@ import msgspec
 from worker.api.intake.adapters import AdapterScale
 from worker.api.intake.bounds import count_from, items, tokens_of
 from worker.api.intake.constraints import ConstraintFields, constraint_of
+from worker.api.intake.facts import ModelFacts
+from worker.budget import Budget
 from worker.engine.sampling import (
     INFILL,
     LIMITS,
@@ -24,8 +26,6 @@ from worker.engine.sampling import (
 )
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint
-from worker.lifecycle.default_sampling import default_sampling
-from worker.lifecycle.loaded import Loaded
 from worker.limits import BIAS, BREAKER, BREAKERS
 from worker.settings import Settings
 from worker.values import samplers
@@ -135,22 +135,24 @@ def told_settings(
     }
 
 
-def sampling_of(fields: SamplingFields, loaded: Loaded, *more: SamplingFields) -> SamplingParams:
+def sampling_of(
+    fields: SamplingFields, facts: ModelFacts, budget: Budget, *more: SamplingFields
+) -> SamplingParams:
     """What was asked for, over `default_sampling`. Raises RequestError that names the field.
 
     more: fields that count where the first ones say nothing
     Blocks: a constraint is compiled here, in the request's own thread.
     """
-    params = default_sampling(loaded.config, loaded.settings)
+    params = facts.sampling
     for each in (*reversed(more), fields):
-        params = _over(params, each, loaded)
+        params = _over(params, each, facts, budget)
     params = params.with_samplers()
-    constraint = constraint_of(fields, *more) or _default_constraint(loaded.settings)
+    constraint = constraint_of(fields, *more) or _default_constraint(facts.settings)
     if constraint is not None:
-        loaded.backend.prepare(constraint)
+        facts.guides.prepare(constraint, budget)
         params = msgspec.structs.replace(params, constraint=constraint)
     if INFILL in params.samplers:
-        _check_infill(params, loaded)
+        _check_infill(params, facts)
     return params
 
 
@@ -163,18 +165,20 @@ def _default_constraint(settings: Settings) -> Constraint | None:
     )
 
 
-def _check_infill(params: SamplingParams, loaded: Loaded) -> None:
+def _check_infill(params: SamplingParams, facts: ModelFacts) -> None:
     """It chooses an end whatever else is asked for. Raises RequestError."""
     if params.constraint is not None or params.ignore_eos or params.min_tokens:
         raise RequestError(
             "The sampler infill goes with no grammar, no ignore_eos and no min_tokens.",
             param="samplers",
         )
-    if not loaded.backend.vocab.has_infill_sampler:
+    if not facts.vocab.has_infill_sampler:
         raise RequestError("The sampler infill does not know this model.", param="samplers")
 
 
-def _over(params: SamplingParams, fields: SamplingFields, loaded: Loaded) -> SamplingParams:
+def _over(
+    params: SamplingParams, fields: SamplingFields, facts: ModelFacts, budget: Budget
+) -> SamplingParams:
     tokens_of(n_predict=fields.n_predict, default=None)
     asked = {k: value for k, value in msgspec.structs.asdict(fields).items() if value is not None}
     names = {
@@ -198,9 +202,9 @@ def _over(params: SamplingParams, fields: SamplingFields, loaded: Loaded) -> Sam
     if fields.samplers:
         given["samplers"] = _samplers(fields.samplers)
     if fields.logit_bias:
-        given["logit_bias"] = _logit_bias(fields.logit_bias, loaded)
+        given["logit_bias"] = _logit_bias(fields.logit_bias, facts, budget)
     found = msgspec.structs.replace(params, **given)
-    check_sampling(found, loaded.backend.vocab_size, names)
+    check_sampling(found, facts.vocab.size, names)
     return found
 
 
@@ -226,13 +230,13 @@ def _seed(given: int) -> int | None:
 
 
 def _logit_bias(
-    bias: dict[str, Bias] | list[tuple[str | int, Bias]], loaded: Loaded
+    bias: dict[str, Bias] | list[tuple[str | int, Bias]], facts: ModelFacts, budget: Budget
 ) -> tuple[tuple[int, float], ...]:
     found: dict[int, float] = {}
     for name, value in bias.items() if isinstance(bias, dict) else bias:
         if value is not None:
             added = _added(value)
-            for token in _tokens_named(name, loaded):
+            for token in _tokens_named(name, facts, budget):
                 found[token] = found.get(token, 0.0) + added
     return tuple(found.items())
 
@@ -247,12 +251,12 @@ def _added(value: float | bool | str) -> float:
     raise RequestError("logit_bias must be numbers, or false.", param="logit_bias")
 
 
-def _tokens_named(name: str | int, loaded: Loaded) -> list[int]:
+def _tokens_named(name: str | int, facts: ModelFacts, budget: Budget) -> list[int]:
     """A token's id, also as a text, or the tokens of a text."""
     if isinstance(name, int):
         return [name]
     if _NUMBER.fullmatch(name):
         return [int(name)]
-    return loaded.backend.vocab.tokenize(
-        name, add_special=False, parse_special=True, param="logit_bias", bounded=True
+    return facts.vocab.tokenize(
+        name, add_special=False, parse_special=True, param="logit_bias", budget=budget
     )

@@ -9,10 +9,11 @@ from typing import Annotated, Any, cast
 import msgspec
 
 from worker.api.intake.bounds import at_least
+from worker.api.intake.facts import ModelFacts
 from worker.api.intake.prompts import check_hopeless
+from worker.budget import Budget
 from worker.engine.embedding import EmbeddingRequest, shorten, vectors_wanted
 from worker.errors import ContextLengthError, RequestError, counted
-from worker.lifecycle.loaded import Loaded
 from worker.limits import EMBEDDED, TOKEN_VECTORS
 from worker.model.vectors import LONGEST_IN_PARTS
 
@@ -24,25 +25,25 @@ Tokens = Sequence[int]
 MOST_NORM = 64  # p of a p-norm
 
 
-def check_vectors(loaded: Loaded) -> str:
+def check_vectors(facts: ModelFacts) -> str:
     """How vectors are made. Raises RequestError where the model makes none."""
-    embedder = loaded.backend.embedder
+    embedder = facts.embedder
     if embedder is None:
         raise RequestError(
-            f"{loaded.model_id} {loaded.config.task}.",
+            f"{facts.model_id} {facts.config.task}.",
             hint="Start the worker with --pooling mean, and it makes vectors too.",
             code="no_vectors",
         )
     if embedder.pooling == "rank":
         raise RequestError(
-            f"{loaded.model_id} {loaded.config.task}.", hint="Ask /v1/rerank.", code="no_vectors"
+            f"{facts.model_id} {facts.config.task}.", hint="Ask /v1/rerank.", code="no_vectors"
         )
     return embedder.pooling
 
 
-def check_pooled(loaded: Loaded) -> None:
+def check_pooled(facts: ModelFacts) -> None:
     """Raise RequestError where a text has no vector of its own."""
-    if check_vectors(loaded) == "none":
+    if check_vectors(facts) == "none":
         raise RequestError(
             "This worker makes a vector for each token, as --pooling none says.",
             hint="Ask /embeddings, or start it with another --pooling.",
@@ -85,7 +86,7 @@ _SIDES = {"right": False, "left": True}
 
 
 def cut_of(
-    fields: CutFields, loaded: Loaded, *, usual: bool = False, **limits: int | None
+    fields: CutFields, facts: ModelFacts, *, usual: bool = False, **limits: int | None
 ) -> Cut | None:
     """How texts are cut; None: they are not. Raises RequestError that names the field.
 
@@ -103,7 +104,7 @@ def cut_of(
         if side is not None and side.lower() not in _SIDES:
             raise RequestError(f"{name} must be {' or '.join(_SIDES)}.", param=name)
         sides.append(_SIDES[(side or "right").lower()])
-    longest = longest_of(loaded)
+    longest = longest_of(facts)
     counts: list[int] = []
     for name, value in ("truncate_prompt_tokens", fields.truncate_prompt_tokens), *limits.items():
         if value is not None and value != -1 and value < 1:
@@ -116,29 +117,29 @@ def cut_of(
     return Cut(min(counts, default=longest), from_start=any(sides))
 
 
-def longest_of(loaded: Loaded) -> int:
+def longest_of(facts: ModelFacts) -> int:
     """Tokens of the longest text that the model takes."""
-    embedder = loaded.backend.embedder
+    embedder = facts.embedder
     return embedder.max_length if embedder else 0
 
 
 CUT_IT = "Send truncate_prompt_tokens: -1 to have it cut, or shorten it."
 
 
-def check_text(tokens: Tokens, loaded: Loaded, place: str, *, advice: str = CUT_IT) -> Tokens:
+def check_text(tokens: Tokens, facts: ModelFacts, place: str, *, advice: str = CUT_IT) -> Tokens:
     """The tokens of a text that the model takes. Raises RequestError that names its place.
 
     advice  the next step where it is too long
     """
     if not tokens:
         raise RequestError(f"{place} has no tokens.", param=place, hint="Leave it out.")
-    if len(tokens) > longest_of(loaded):
-        raise _too_long(len(tokens), loaded, place, advice)
+    if len(tokens) > longest_of(facts):
+        raise _too_long(len(tokens), facts, place, advice)
     return tokens
 
 
-def _too_long(count: int, loaded: Loaded, place: str, advice: str) -> ContextLengthError:
-    config, longest = loaded.config, longest_of(loaded)
+def _too_long(count: int, facts: ModelFacts, place: str, advice: str) -> ContextLengthError:
+    config, longest = facts.config, longest_of(facts)
     reach = config.context if config.only_embeds else min(config.context, LONGEST_IN_PARTS)
     if longest < reach:
         advice += f" With --ctx-size the worker takes up to {counted(reach, 'token')}."
@@ -146,13 +147,19 @@ def _too_long(count: int, loaded: Loaded, place: str, advice: str) -> ContextLen
 
 
 def texts_of(
-    given: Inputs, loaded: Loaded, param: str, *, cut: Cut | None, advice: str = CUT_IT
+    given: Inputs,
+    facts: ModelFacts,
+    param: str,
+    budget: Budget,
+    *,
+    cut: Cut | None,
+    advice: str = CUT_IT,
 ) -> list[Tokens]:
     """The tokens of each text. Raises RequestError that names the place: `input[37]`."""
     if given is None or (not given and given != ""):
         raise RequestError(f"{param} is missing or empty.", param=param)
     if not isinstance(given, list):
-        return [_tokens(given, loaded, param, cut, advice)]
+        return [_tokens(given, facts, param, budget, cut, advice)]
     items = cast("list[Any]", given)
     if isinstance(items[0], int):
         place = next((n for n, item in enumerate(items) if not isinstance(item, int)), None)
@@ -162,10 +169,11 @@ def texts_of(
                 param=f"{param}[{place}]",
                 hint="Send a list of texts, or of lists of token ids.",
             )
-        return [_tokens(items, loaded, param, cut, advice)]
+        return [_tokens(items, facts, param, budget, cut, advice)]
     check_count(len(items), param)
     return [
-        _tokens(item, loaded, f"{param}[{place}]", cut, advice) for place, item in enumerate(items)
+        _tokens(item, facts, f"{param}[{place}]", budget, cut, advice)
+        for place, item in enumerate(items)
     ]
 
 
@@ -177,11 +185,13 @@ def check_count(count: int, param: str) -> None:
         )
 
 
-def _tokens(item: Any, loaded: Loaded, place: str, cut: Cut | None, advice: str) -> Tokens:
+def _tokens(
+    item: Any, facts: ModelFacts, place: str, budget: Budget, cut: Cut | None, advice: str
+) -> Tokens:
     if isinstance(item, dict):
         item = _words(cast("dict[str, Any]", item), place)
     if isinstance(item, str):
-        return text_tokens(item, loaded, place, cut=cut, advice=advice)
+        return text_tokens(item, facts, place, budget, cut=cut, advice=advice)
     pieces = cast("list[Any]", item)
     if not isinstance(item, list) or not all(isinstance(piece, int | str) for piece in pieces):
         raise RequestError(f"{place} must be a text or a list of token ids.", param=place)
@@ -190,13 +200,13 @@ def _tokens(item: Any, loaded: Loaded, place: str, cut: Cut | None, advice: str)
         if isinstance(piece, int):
             tokens.append(piece)
         else:
-            tokens += _part(piece, loaded, place, add_special=number == 0)
-    size = loaded.backend.vocab_size
+            tokens += _part(piece, facts, place, budget, add_special=number == 0)
+    size = facts.vocab.size
     if any(not 0 <= token < size for token in tokens):
         raise RequestError(f"{place} holds token ids outside 0 to {size - 1}.", param=place)
     if cut is not None and len(tokens) > cut.most:
         tokens = tokens[-cut.most :] if cut.from_start else tokens[: cut.most]
-    return check_text(tokens, loaded, place, advice=advice)
+    return check_text(tokens, facts, place, advice=advice)
 
 
 def _words(item: dict[str, Any], place: str) -> str:
@@ -218,34 +228,42 @@ def _words(item: dict[str, Any], place: str) -> str:
 
 
 def text_tokens(
-    text: str, loaded: Loaded, place: str, *, cut: Cut | None, advice: str = CUT_IT
+    text: str,
+    facts: ModelFacts,
+    place: str,
+    budget: Budget,
+    *,
+    cut: Cut | None,
+    advice: str = CUT_IT,
 ) -> Tokens:
     """A text's tokens, with those that the tokenizer puts around it. What it spells out is no
     control token. A text that is cut still ends as the tokenizer ends one.
 
     Raises RequestError that names its place.
     """
-    vocab = loaded.backend.vocab
+    vocab = facts.vocab
     if cut is None:
         try:
-            check_hopeless(text, len(text), loaded, place)
+            check_hopeless(text, len(text), facts, place, budget)
         except ContextLengthError as error:
-            raise _too_long(error.count, loaded, place, advice) from None
-        tokens = _part(text, loaded, place, add_special=True)
+            raise _too_long(error.count, facts, place, advice) from None
+        tokens = _part(text, facts, place, budget, add_special=True)
     else:
-        read = partial(_part, loaded=loaded, place=place, add_special=True)
+        read = partial(_part, facts=facts, place=place, budget=budget, add_special=True)
         tokens = shorten(
-            read_near(text, cut, loaded, read)[1],
+            read_near(text, cut, facts, read)[1],
             cut.most,
             vocab.ends_of_texts,
             begins=vocab.adds_bos if cut.from_start else None,
         )
-    return check_text(tokens, loaded, place, advice=advice)
+    return check_text(tokens, facts, place, advice=advice)
 
 
-def _part(text: str, loaded: Loaded, place: str, *, add_special: bool) -> list[int]:
-    return loaded.backend.vocab.tokenize(
-        text, add_special=add_special, parse_special=False, param=place, bounded=True
+def _part(
+    text: str, facts: ModelFacts, place: str, budget: Budget, *, add_special: bool
+) -> list[int]:
+    return facts.vocab.tokenize(
+        text, add_special=add_special, parse_special=False, param=place, budget=budget
     )
 
 
@@ -254,13 +272,13 @@ _PLENTY = 2  # times the tokens that are left: those at the place of the cut may
 
 
 def read_near(
-    text: str, cut: Cut, loaded: Loaded, read: Callable[[str], list[int]]
+    text: str, cut: Cut, facts: ModelFacts, read: Callable[[str], list[int]]
 ) -> tuple[str, list[int]]:
     """The part of a text that all tokens that are left of it are in, and the part's tokens.
 
     Megabytes take seconds. The part grows while it has few tokens, as spaces have in a BERT.
     """
-    tokenizer = loaded.config.tokenizer
+    tokenizer = facts.config.tokenizer
     room = _ROOMY * (cut.most + 1) * (tokenizer.longest if tokenizer else 1)
     while True:
         part = text[-room:] if cut.from_start else text[:room]
@@ -281,14 +299,14 @@ def asked(texts: Sequence[Tokens], param: str, *, per_token: bool = False) -> Em
     return vectors_wanted(texts, param, per_token=per_token)
 
 
-def check_width(dimensions: int | None, loaded: Loaded, param: str = "dimensions") -> int | None:
+def check_width(dimensions: int | None, facts: ModelFacts, param: str = "dimensions") -> int | None:
     """Elements that vectors are cut to. Raises RequestError where that makes no sense of them."""
-    width = loaded.config.vectors.width
+    width = facts.config.vectors.width
     if dimensions is None or dimensions == width:
         return None
-    if not loaded.config.vectors.can_be_cut:
+    if not facts.config.vectors.can_be_cut:
         raise RequestError(
-            f"{loaded.model_id} was not trained for shorter vectors: they have {width} elements.",
+            f"{facts.model_id} was not trained for shorter vectors: they have {width} elements.",
             param=param, hint=f"Leave {param} out.",
         )  # fmt: skip
     if not 1 <= dimensions < width:

@@ -13,7 +13,8 @@ from worker.api.described import EVENTS, JSON, Api, Described
 from worker.api.intake.adapters import AdapterScale, scales_of
 from worker.api.intake.body import HttpRequest, read_json
 from worker.api.intake.bounds import check_alternatives, stops_of, tokens_of
-from worker.api.intake.generation import Generation, run
+from worker.api.intake.facts import ModelFacts
+from worker.api.intake.generation import Generation
 from worker.api.intake.origins import Asker
 from worker.api.intake.preparing import Preparing
 from worker.api.intake.sampling import sampling_of
@@ -41,6 +42,7 @@ from worker.api.llama_server.tokens import (
     info_of,
     tokenize,
 )
+from worker.budget import UNBOUNDED, Budget
 from worker.engine.request import GenerationParams
 from worker.errors import RequestError, UnavailableError
 from worker.http.replies import ErrorReply
@@ -49,12 +51,14 @@ from worker.lifecycle.worker import Worker
 from worker.limits import SEQUENCES
 
 
-def _params(body: WritingFields, loaded: Loaded, param: str, n: int = 1) -> GenerationParams:
+def _params(
+    body: WritingFields, facts: ModelFacts, budget: Budget, param: str, n: int = 1
+) -> GenerationParams:
     """Raises RequestError that names the field."""
     if body.id_slot is not None and body.id_slot >= 0:
-        loaded.slots.check(body.id_slot)
+        facts.slots.check(body.id_slot)
     check_alternatives(n_probs=body.n_probs)
-    sampling = sampling_of(body, loaded)
+    sampling = sampling_of(body, facts, budget)
     if body.post_sampling_probs and sampling.constraint is not None:
         raise RequestError(
             "post_sampling_probs goes with no grammar and no schema.", param="post_sampling_probs"
@@ -63,7 +67,7 @@ def _params(body: WritingFields, loaded: Loaded, param: str, n: int = 1) -> Gene
         prompt_param=param,
         sampling=sampling,
         max_tokens=tokens_of(
-            n_predict=body.n_predict, max_tokens=body.max_tokens, default=loaded.settings.n_predict
+            n_predict=body.n_predict, max_tokens=body.max_tokens, default=facts.settings.n_predict
         ),
         stop=stops_of(body.stop),
         n=n,
@@ -73,34 +77,34 @@ def _params(body: WritingFields, loaded: Loaded, param: str, n: int = 1) -> Gene
     )
 
 
-def _between(body: InfillRequest, loaded: Loaded) -> Generation:
-    params = _params(body, loaded, "input_prefix")
-    prompt, truncated = place_of(body, params.max_tokens, loaded)
+def _between(body: InfillRequest, facts: ModelFacts, budget: Budget) -> Generation:
+    params = _params(body, facts, budget, "input_prefix")
+    prompt, truncated = place_of(body, params.max_tokens, facts, budget)
     return Generation(prompts=(prompt,), params=params, truncated=truncated)
 
 
-def _behind(body: WritingRequest, loaded: Loaded) -> Generation:
+def _behind(body: WritingRequest, facts: ModelFacts, budget: Budget) -> Generation:
     copies = 1 if body.n_cmpl is None else body.n_cmpl
     if not 1 <= copies <= SEQUENCES.most:
         raise RequestError(f"n_cmpl must be from 1 to {SEQUENCES.most}.", param="n_cmpl")
-    params = _params(body, loaded, PARAM, copies)
-    return Generation(prompts=prompts_of(body, loaded), params=params)
+    params = _params(body, facts, budget, PARAM, copies)
+    return Generation(prompts=prompts_of(body, facts, budget), params=params)
 
 
 @post("/infill", status_code=200, summary="Write between two texts (llama-server)")
-async def infill(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
+async def infill(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
     """The whole text at once, or its events."""
-    body = await preparing.body(request, InfillRequest, loaded)
-    generation = await preparing.make(request, body, loaded, _between, body, loaded)
-    return WritingExchange(generation, run(generation, loaded), body, loaded)
+    body = await preparing.body(request, InfillRequest)
+    generation = await preparing.make(request, body, facts, _between, body, facts)
+    return WritingExchange(generation, preparing.run(generation, facts), body, facts)
 
 
 @post(["/completion", "/completions"], status_code=200, summary="Continue a text (llama-server)")
-async def completion(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
+async def completion(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
     """The whole text at once, or its events; a list of whole texts for several prompts."""
-    body = await preparing.body(request, WritingRequest, loaded)
-    generation = await preparing.make(request, body, loaded, _behind, body, loaded)
-    return WritingExchange(generation, run(generation, loaded), body, loaded)
+    body = await preparing.body(request, WritingRequest)
+    generation = await preparing.make(request, body, facts, _behind, body, facts)
+    return WritingExchange(generation, preparing.run(generation, facts), body, facts)
 
 
 @get("/lora-adapters", summary="The adapters (llama-server)")
@@ -180,30 +184,34 @@ _INLINE = 4096
 
 @post("/tokenize", status_code=200, summary="Text to token ids")
 async def tokenize_text(
-    request: HttpRequest, preparing: Preparing, loaded: Loaded
+    request: HttpRequest, preparing: Preparing, facts: ModelFacts
 ) -> Response[bytes]:
     """With their texts where those are asked for."""
     body = await read_json(request, TokenizeRequest)
     if len(body.content or body.prompt or "") <= _INLINE:
-        return json_response(tokenize(body, loaded))
-    return json_response(await preparing.aside(request, body, tokenize, body, loaded))
+        return json_response(tokenize(body, facts, UNBOUNDED))
+    return json_response(await preparing.aside(request, body, tokenize, body, facts))
 
 
 @post("/detokenize", status_code=200, summary="Token ids to text")
 async def detokenize_tokens(
-    request: HttpRequest, preparing: Preparing, loaded: Loaded
+    request: HttpRequest, preparing: Preparing, facts: ModelFacts
 ) -> Response[bytes]:
     """Under both names."""
     body = await read_json(request, DetokenizeRequest)
     if len(body.tokens or ()) <= _INLINE:
-        return json_response(detokenize(body, loaded))
-    return json_response(await preparing.aside(request, body, detokenize, body, loaded))
+        return json_response(detokenize(body, facts))
+
+    def read(_budget: Budget) -> DetokenizeReply:
+        return detokenize(body, facts)
+
+    return json_response(await preparing.aside(request, body, read))
 
 
 @get("/tokenizer_info", summary="The tokenizer's special tokens and rules")
-async def tokenizer_info(loaded: Loaded) -> Response[bytes]:
+async def tokenizer_info(facts: ModelFacts) -> Response[bytes]:
     """What evaluation harnesses ask for."""
-    return json_response(info_of(loaded))
+    return json_response(info_of(facts))
 
 
 _PLACE: dict[str, Any] = {

@@ -13,9 +13,10 @@ import msgspec
 
 from worker.api.answer.logprobs import token_text
 from worker.api.intake.bounds import characters, items
+from worker.api.intake.facts import ModelFacts
 from worker.api.intake.prompts import without_bos
+from worker.budget import Budget
 from worker.errors import RequestError
-from worker.lifecycle.loaded import Loaded
 from worker.limits import TEXT, TOKENS
 
 Text = Annotated[str | None, characters(TEXT.most)]
@@ -92,9 +93,9 @@ class TokenizerInfo(msgspec.Struct, kw_only=True):
     chat_template: str | None
 
 
-def tokenize(body: TokenizeRequest, loaded: Loaded) -> TokenizeReply:
+def tokenize(body: TokenizeRequest, facts: ModelFacts, budget: Budget) -> TokenizeReply:
     """Raises RequestError that names the field."""
-    vocab = loaded.backend.vocab
+    vocab = facts.vocab
     name = "prompt" if body.content is None else "content"
     text = body.prompt if body.content is None else body.content
     if text is None or None not in (body.content, body.prompt):
@@ -104,24 +105,24 @@ def tokenize(body: TokenizeRequest, loaded: Loaded) -> TokenizeReply:
     special = body.add_special if body.add_special_tokens is None else body.add_special_tokens
     adds, parses = name == "prompt" if special is None else special, body.parse_special is not False
     tokens = vocab.tokenize(
-        without_bos(text, loaded) if adds and parses else text,
+        without_bos(text, facts) if adds and parses else text,
         add_special=adds,
         parse_special=parses,
         param=name,
-        bounded=True,
+        budget=budget,
     )
     texts = vocab.spelled if body.with_pieces or body.return_token_strs else ()
     return TokenizeReply(
         [Piece(token, _piece(texts[token])) for token in tokens] if body.with_pieces else tokens,
         len(tokens),
-        loaded.backend.max_length,
+        facts.max_length,
         [token_text(texts[token]) for token in tokens] if body.return_token_strs else None,
     )
 
 
-def detokenize(body: DetokenizeRequest, loaded: Loaded) -> DetokenizeReply:
+def detokenize(body: DetokenizeRequest, facts: ModelFacts) -> DetokenizeReply:
     """Raises RequestError for ids that the vocabulary does not have."""
-    tokens, texts = body.tokens, loaded.backend.vocab.spelled
+    tokens, texts = body.tokens, facts.vocab.spelled
     if tokens is None:
         raise RequestError("tokens is missing.", param="tokens")
     if len(tokens) > TOKENS.most:
@@ -132,10 +133,10 @@ def detokenize(body: DetokenizeRequest, loaded: Loaded) -> DetokenizeReply:
     return DetokenizeReply(text, text)
 
 
-def info_of(loaded: Loaded) -> TokenizerInfo:
+def info_of(facts: ModelFacts) -> TokenizerInfo:
     """Ids as the file says and llama.cpp settles them."""
-    vocab = loaded.backend.vocab
-    config = loaded.config.tokenizer
+    vocab = facts.vocab
+    config = facts.config.tokenizer
     assert config is not None  # a model that generates has one: checked at load
 
     def text(token: int | None) -> str | None:
@@ -145,7 +146,7 @@ def info_of(loaded: Loaded) -> TokenizerInfo:
         model=config.model,
         pre=config.pre,
         vocab_size=vocab.size,
-        model_max_length=loaded.backend.max_length,
+        model_max_length=facts.max_length,
         bos_token=text(vocab.bos),
         bos_token_id=vocab.bos,
         eos_token=text(vocab.eos),

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from worker.api.intake.bounds import at_least
+from worker.api.intake.facts import ModelFacts
 from worker.api.intake.texts import (
     Cut,
     Inputs,
@@ -16,8 +17,8 @@ from worker.api.intake.texts import (
     longest_of,
     texts_of,
 )
+from worker.budget import Budget
 from worker.engine.embedding import EmbeddingRequest
-from worker.lifecycle.loaded import Loaded
 
 
 class OllamaEmbedRequest(msgspec.Struct, kw_only=True):
@@ -66,11 +67,11 @@ _CUT_IT = "Leave truncate out to have it cut, or shorten it."
 
 
 def embed_request(
-    given: str | list[str], param: str, loaded: Loaded, *, cuts: bool
+    given: str | list[str], param: str, facts: ModelFacts, budget: Budget, *, cuts: bool
 ) -> EmbeddingRequest:
-    cut = Cut(longest_of(loaded)) if cuts else None
-    pooling = check_vectors(loaded)
-    texts = texts_of(cast("Inputs", given), loaded, param, cut=cut, advice=_CUT_IT)
+    cut = Cut(longest_of(facts)) if cuts else None
+    pooling = check_vectors(facts)
+    texts = texts_of(cast("Inputs", given), facts, param, budget, cut=cut, advice=_CUT_IT)
     return asked(texts, param, per_token=pooling == "none")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -21,7 +22,8 @@ from worker.api.described import (
 )
 from worker.api.intake.body import HttpRequest
 from worker.api.intake.chat.asking import answer_to
-from worker.api.intake.generation import Generation, run
+from worker.api.intake.facts import ModelFacts
+from worker.api.intake.generation import Generation
 from worker.api.intake.origins import Asker
 from worker.api.intake.preparing import Preparing
 from worker.api.intake.texts import (
@@ -62,6 +64,7 @@ from worker.api.ollama.schemas import (
     OllamaChatRequest,
     now,
 )
+from worker.budget import Budget
 from worker.chat.format import ChatFormat
 from worker.engine.embedding import normalised
 from worker.errors import NotSupportedError, RequestError
@@ -69,72 +72,78 @@ from worker.lifecycle.loaded import Loaded
 
 
 @post("/api/embed", status_code=200, summary="Vectors of texts (Ollama)")
-async def ollama_embed(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
+async def ollama_embed(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
     """One for each text."""
     begun = time.perf_counter_ns()
-    body = await preparing.body(request, OllamaEmbedRequest, loaded)
-    check_vectors(loaded)
-    width = check_width(body.dimensions, loaded)
+    body = await preparing.body(request, OllamaEmbedRequest)
+    check_vectors(facts)
+    width = check_width(body.dimensions, facts)
 
     def reply(vectors: Sequence[np.ndarray], count: int) -> OllamaEmbedReply:
         return OllamaEmbedReply(
-            model=loaded.model_id,
+            model=facts.model_id,
             embeddings=[normalised(pooled_vector(vector), 2, width).tolist() for vector in vectors],
             total_duration=time.perf_counter_ns() - begun,
             prompt_eval_count=count,
         )
 
-    if not body.input:  # who asks nothing wants the model to be loaded, and here it is
+    if not body.input:  # who asks nothing wants the model to be facts, and here it is
         return cast("ASGIApp", json_response(reply((), 0)))
     wanted = await preparing.texts(
-        request, body, loaded, lambda: embed_request(
-            body.input or "", "input", loaded, cuts=body.truncate is not False
-        ),
-    )  # fmt: skip
+        request,
+        body,
+        facts,
+        partial(embed_request, cuts=body.truncate is not False),
+        body.input,
+        "input",
+        facts,
+    )
     count = len(wanted.prompt.tokens)
-    return VectorExchange(wanted, request.url.path, loaded, lambda made: reply(made, count))
+    return VectorExchange(wanted, preparing, request.url.path, lambda made: reply(made, count))
 
 
 @post("/api/embeddings", status_code=200, summary="The vector of a text (Ollama)")
-async def ollama_embeddings(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
+async def ollama_embeddings(
+    request: HttpRequest, facts: ModelFacts, preparing: Preparing
+) -> ASGIApp:
     """A text that is too long is cut."""
-    body = await preparing.body(request, OllamaEmbeddingsRequest, loaded)
-    check_vectors(loaded)
+    body = await preparing.body(request, OllamaEmbeddingsRequest)
+    check_vectors(facts)
     if not body.prompt:
         return cast("ASGIApp", json_response(OllamaEmbeddingsReply([])))
     wanted = await preparing.texts(
-        request, body, loaded, lambda: embed_request(body.prompt or "", "prompt", loaded, cuts=True)
+        request, body, facts, partial(embed_request, cuts=True), body.prompt, "prompt", facts
     )
 
     def reply(vectors: Sequence[np.ndarray]) -> OllamaEmbeddingsReply:
         return OllamaEmbeddingsReply(pooled_vector(vectors[0]).tolist())
 
-    return VectorExchange(wanted, request.url.path, loaded, reply)
+    return VectorExchange(wanted, preparing, request.url.path, reply)
 
 
 @get("/api/tags", summary="The model that runs here (Ollama)")
-async def tags(loaded: Loaded) -> Response[bytes]:
+async def tags(facts: ModelFacts) -> Response[bytes]:
     """A list of one."""
-    return json_response(TaggedModels([tagged_of(loaded)]))
+    return json_response(TaggedModels([tagged_of(facts)]))
 
 
 @get("/api/ps", summary="The model that is loaded (Ollama)")
-async def ps(loaded: Loaded) -> Response[bytes]:
+async def ps(loaded: Loaded, facts: ModelFacts) -> Response[bytes]:
     """The same one."""
     running = tagged_of(
-        loaded,
+        facts,
         expires_at=NEVER,
         size_vram=loaded.vram_bytes,
-        context_length=loaded.backend.max_length,
+        context_length=facts.max_length,
     )
     return json_response(TaggedModels([running]))
 
 
 # Nothing in the body is needed: there is one model.
 @post("/api/show", status_code=200, summary="What the model's file says (Ollama)")
-async def show(loaded: Loaded) -> Response[bytes]:
+async def show(facts: ModelFacts) -> Response[bytes]:
     """Its template, metadata and what it can do."""
-    return json_response(shown_of(loaded))
+    return json_response(shown_of(facts))
 
 
 @get("/api/version", summary="The version of Ollama's API (Ollama)")
@@ -158,54 +167,56 @@ async def delete_model() -> Response[bytes]:
     raise NotSupportedError("This worker serves one file and deletes none.")
 
 
-# Who asks nothing wants the model to be loaded, and here it is.
+# Who asks nothing wants the model to be facts, and here it is.
 _LOADED: dict[str, Any] = {"done": True, "done_reason": "load"}
 
 
 @post("/api/chat", status_code=200, summary="Answer in a conversation (Ollama)")
 async def ollama_chat(
-    request: HttpRequest, loaded: Loaded, chat: ChatFormat, preparing: Preparing
+    request: HttpRequest, facts: ModelFacts, chat: ChatFormat, preparing: Preparing
 ) -> ASGIApp:
     """Its lines, or one with all of it."""
-    body = await preparing.body(request, OllamaChatRequest, loaded)
+    body = await preparing.body(request, OllamaChatRequest)
     if not body.messages:
-        await preparing.aside(request, body, check_asked, body, loaded)
+        await preparing.aside(request, body, check_asked, body, facts)
         message = OllamaAnswer(content="")
-        return _reply(ChatLine(model=loaded.model_id, created_at=now(), message=message, **_LOADED))
-    generation = await preparing.make(request, body, loaded, answer_to, body, chat_of, chat, loaded)
-    stream = run(generation, loaded)
-    return OllamaChatExchange(generation, stream, loaded, streaming=body.stream is not False)
+        return _reply(ChatLine(model=facts.model_id, created_at=now(), message=message, **_LOADED))
+    generation = await preparing.make(request, body, facts, answer_to, body, chat_of, chat, facts)
+    stream = preparing.run(generation, facts)
+    return OllamaChatExchange(generation, stream, facts, streaming=body.stream is not False)
 
 
 @post("/api/generate", status_code=200, summary="Answer or continue a prompt (Ollama)")
-async def generate(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
+async def generate(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
     """Its lines, or one with all of it."""
-    body = await preparing.body(request, GenerateRequest, loaded)
+    body = await preparing.body(request, GenerateRequest)
     check_generate(body)
     if not (body.prompt or body.suffix or body.images):
-        await preparing.aside(request, body, check_asked, body, loaded)
-        return _reply(GenerateLine(model=loaded.model_id, created_at=now(), response="", **_LOADED))
+        await preparing.aside(request, body, check_asked, body, facts)
+        return _reply(GenerateLine(model=facts.model_id, created_at=now(), response="", **_LOADED))
     is_plain = body.raw or body.suffix
-    chat = None if is_plain else await _chat_format(request, loaded, preparing)
-    generation = await preparing.make(request, body, loaded, _prompted, body, chat, loaded)
-    stream = run(generation, loaded)
-    return GenerateExchange(generation, stream, loaded, streaming=body.stream is not False)
+    chat = None if is_plain else await _chat_format(request, facts, preparing)
+    generation = await preparing.make(request, body, facts, _prompted, body, chat, facts)
+    stream = preparing.run(generation, facts)
+    return GenerateExchange(generation, stream, facts, streaming=body.stream is not False)
 
 
-def _prompted(body: GenerateRequest, chat: ChatFormat | None, loaded: Loaded) -> Generation:
+def _prompted(
+    body: GenerateRequest, chat: ChatFormat | None, facts: ModelFacts, budget: Budget
+) -> Generation:
     """By the model's template, or the text alone where there is none or it is not wanted."""
     if chat is None:
-        return continuation_of(body, loaded)
-    return answer_to(body, question_of, chat, loaded)
+        return continuation_of(body, facts, budget)
+    return answer_to(body, question_of, chat, facts, budget)
 
 
 async def _chat_format(
-    request: HttpRequest, loaded: Loaded, preparing: Preparing
+    request: HttpRequest, facts: ModelFacts, preparing: Preparing
 ) -> ChatFormat | None:
     """The one that the application keeps; None where the model's file has no template."""
     provide: Any = request.app.dependencies
     try:
-        return await provide["chat"](loaded=loaded, preparing=preparing)
+        return await provide["chat"](facts=facts, preparing=preparing)
     except RequestError:
         return None
 

@@ -9,6 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from worker.api.answer.answer_state import AnswerState
 from worker.api.answer.logprobs import SpelledIds, TokenScore, token_score
+from worker.api.intake.facts import ModelFacts
 from worker.api.intake.generation import Generation
 from worker.api.openai.exchange import Answer, OpenAIExchange, tells
 from worker.api.openai.schemas import (
@@ -24,7 +25,6 @@ from worker.api.openai.schemas import (
 from worker.chat.reader import Arguments, CallBegun, CallEnded, Content, Thought
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
-from worker.lifecycle.loaded import Loaded
 
 ROLE = "assistant"
 _TYPE = "function"
@@ -134,23 +134,23 @@ class ChatExchange(OpenAIExchange[ChatChoice]):
     prefix = "chatcmpl-"
 
     def __init__(
-        self, generation: Generation, stream: Stream, body: ChatRequest, loaded: Loaded
+        self, generation: Generation, stream: Stream, body: ChatRequest, facts: ModelFacts
     ) -> None:
-        pieces = SpelledIds() if body.return_tokens_as_token_ids else loaded.backend.pieces
+        pieces = SpelledIds() if body.return_tokens_as_token_ids else facts.vocab.pieces
         answers = [
             ChatAnswer(
                 index,
                 AnswerState(generation.reader()),
                 pieces,
                 scores=generation.params.logprobs is not None,
-                field=loaded.settings.reasoning_field,
+                field=facts.settings.reasoning_field,
             )
             for index in range(len(stream.ids))
         ]
         super().__init__(generation, stream, body, answers)
         if body.return_token_ids:
             self._notes["prompt_token_ids"] = generation.prompts[0].tokens
-        if body.verbose or (body.verbose is None and loaded.settings.verbose):
+        if body.verbose or (body.verbose is None and facts.settings.verbose):
             self._notes["verbose"] = TemplateReply(generation.prompts[0].text)
 
     def event(self, choices: list[ChatChoice], **more: Any) -> ChatCompletion:

@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from worker.lifecycle.adapters import Adapter
-from worker.lifecycle.loaded import Loaded
+from worker.api.intake.facts import ModelFacts, NamedAdapter
 
 _CREATED = int(time.time())  # when this process began to serve it
 _CREATED_AT = datetime.fromtimestamp(_CREATED, UTC).isoformat().replace("+00:00", "Z")
@@ -85,24 +84,24 @@ class ModelList(msgspec.Struct, kw_only=True):
     has_more: bool = False
 
 
-def model_entry(loaded: Loaded, adapter: Adapter | None = None) -> ModelEntry:
-    config, backend = loaded.config, loaded.backend
-    name = loaded.model_id if adapter is None else adapter.name
+def model_entry(facts: ModelFacts, adapter: NamedAdapter | None = None) -> ModelEntry:
+    config = facts.config
+    name = facts.model_id if adapter is None else adapter.name
     return ModelEntry(
         id=name,
         display_name=name,
-        parent=None if adapter is None else loaded.model_id,
-        aliases=loaded.settings.alias[1:] if adapter is None else (),
-        tags=loaded.settings.tags if adapter is None else (),
+        parent=None if adapter is None else facts.model_id,
+        aliases=facts.settings.alias[1:] if adapter is None else (),
+        tags=facts.settings.tags if adapter is None else (),
         created=_CREATED,
-        max_model_len=backend.max_length,
-        max_embedding_len=backend.embedder.max_length if backend.embedder else msgspec.UNSET,
+        max_model_len=facts.max_length,
+        max_embedding_len=facts.embedder.max_length if facts.embedder else msgspec.UNSET,
         meta=Meta(
             n_params=config.n_params,
             size=config.size_bytes,
-            n_ctx=backend.max_length,
+            n_ctx=facts.max_length,
             n_ctx_train=config.trained_context,
-            n_vocab=backend.vocab_size,
+            n_vocab=facts.vocab.size,
             n_embd=config.embedding,
             quant=config.quant,
             ftype=config.quant,

@@ -18,7 +18,7 @@ from worker.api.described import (
 from worker.api.intake.adapters import MODEL_ID, named
 from worker.api.intake.body import HttpRequest
 from worker.api.intake.chat.asking import answer_to
-from worker.api.intake.generation import run
+from worker.api.intake.facts import ModelFacts
 from worker.api.intake.origins import Asker
 from worker.api.intake.preparing import Preparing
 from worker.api.openai.chat import ChatExchange
@@ -34,25 +34,24 @@ from worker.api.openai.schemas import (
 )
 from worker.chat.format import ChatFormat
 from worker.http.replies import ErrorReply
-from worker.lifecycle.loaded import Loaded
 
 
 @post("/v1/chat/completions", status_code=200, summary="Answer in a conversation (OpenAI)")
 async def chat_completions(
-    request: HttpRequest, loaded: Loaded, chat: ChatFormat, preparing: Preparing
+    request: HttpRequest, facts: ModelFacts, chat: ChatFormat, preparing: Preparing
 ) -> ASGIApp:
     """The whole answer at once, or its events."""
-    body = await preparing.body(request, ChatRequest, loaded)
-    made = await preparing.make(request, body, loaded, answer_to, body, chat_input_of, chat, loaded)
-    return ChatExchange(made, run(made, loaded), body, loaded)
+    body = await preparing.body(request, ChatRequest)
+    made = await preparing.make(request, body, facts, answer_to, body, chat_input_of, chat, facts)
+    return ChatExchange(made, preparing.run(made, facts), body, facts)
 
 
 @post("/apply-template", status_code=200, summary="Messages to the prompt's text")
 async def apply_template(
-    request: HttpRequest, loaded: Loaded, chat: ChatFormat, preparing: Preparing
+    request: HttpRequest, facts: ModelFacts, chat: ChatFormat, preparing: Preparing
 ) -> Response[bytes]:
     """What the model would read, also where its context does not hold it."""
-    generation = await preparing.look(request, ChatRequest, answer_to, chat_input_of, chat, loaded)
+    generation = await preparing.look(request, ChatRequest, answer_to, chat_input_of, chat, facts)
     return json_response(TemplateReply(generation.prompts[0].text))
 
 
@@ -60,28 +59,28 @@ async def apply_template(
     "/v1/chat/completions/input_tokens", status_code=200, summary="Tokens of a prompt (OpenAI chat)"
 )
 async def chat_input_tokens(
-    request: HttpRequest, loaded: Loaded, chat: ChatFormat, preparing: Preparing
+    request: HttpRequest, facts: ModelFacts, chat: ChatFormat, preparing: Preparing
 ) -> Response[bytes]:
     """As the same body has them as a prompt, also where the context does not hold them."""
-    generation = await preparing.look(request, ChatRequest, answer_to, chat_input_of, chat, loaded)
+    generation = await preparing.look(request, ChatRequest, answer_to, chat_input_of, chat, facts)
     return json_response(InputTokens(generation.num_prompt_tokens))
 
 
 @post("/v1/completions", status_code=200, summary="Continue a text (OpenAI completions)")
-async def completions(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
+async def completions(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
     """The whole text at once, or its events."""
-    body = await preparing.body(request, CompletionRequest, loaded)
-    generation = await preparing.make(request, body, loaded, generation_of, body, loaded)
-    return CompletionExchange(generation, run(generation, loaded), body, loaded)
+    body = await preparing.body(request, CompletionRequest)
+    generation = await preparing.make(request, body, facts, generation_of, body, facts)
+    return CompletionExchange(generation, preparing.run(generation, facts), body, facts)
 
 
 @get("/v1/models", summary="The model that runs here, and its adapters")
-async def models(loaded: Loaded) -> Response[bytes]:
+async def models(facts: ModelFacts) -> Response[bytes]:
     """The model first."""
-    entries = [model_entry(loaded, each) for each in (None, *loaded.adapters.all)]
-    details = ListedDetails(loaded.config.architecture, loaded.config.quant)
-    can = ["completion"] if loaded.writes else ["embedding"]
-    can += ["multimodal"] if loaded.perceives else []
+    entries = [model_entry(facts, each) for each in (None, *facts.adapters.all)]
+    details = ListedDetails(facts.config.architecture, facts.config.quant)
+    can = ["completion"] if facts.writes else ["embedding"]
+    can += ["multimodal"] if facts.perceives else []
     listed = [
         ListedModel(name=each.id, model=each.id, capabilities=can, details=details)
         for each in entries
@@ -92,9 +91,9 @@ async def models(loaded: Loaded) -> Response[bytes]:
 
 # Ids with a slash come raw or percent-encoded: both are one path parameter.
 @get("/v1/models/{model_id:path}", summary="The model that runs here, by id")
-async def model(model_id: str, loaded: Loaded) -> Response[bytes]:
+async def model(model_id: str, facts: ModelFacts) -> Response[bytes]:
     """404 for any other id."""
-    return json_response(model_entry(loaded, named(model_id, loaded)))
+    return json_response(model_entry(facts, named(model_id, facts)))
 
 
 _SUM: dict[str, Any] = {"messages": [{"role": "user", "content": "What is 3 plus 4?"}]}

@@ -19,7 +19,7 @@ from worker.api.described import (
 )
 from worker.api.intake.body import HttpRequest, read_json
 from worker.api.intake.chat.asking import answer_to
-from worker.api.intake.generation import run
+from worker.api.intake.facts import ModelFacts
 from worker.api.intake.origins import Asker
 from worker.api.intake.preparing import Preparing
 from worker.api.responses.chat_input import InputItem, chat_input_of
@@ -29,7 +29,6 @@ from worker.api.responses.schemas import ResponseRequest
 from worker.api.responses.store import ResponseStore
 from worker.chat.format import ChatFormat
 from worker.errors import NotSupportedError, RequestError
-from worker.lifecycle.loaded import Loaded
 
 _PAGE = 100
 
@@ -55,24 +54,22 @@ class ResponseDeleted(msgspec.Struct):
 @post("/v1/responses", status_code=200, summary="Answer in items (OpenAI Responses)")
 async def responses(
     request: HttpRequest,
-    loaded: Loaded,
+    facts: ModelFacts,
     chat: ChatFormat,
     preparing: Preparing,
     stored: ResponseStore,
 ) -> ASGIApp:
     """The whole response at once, or its events."""
-    body = await preparing.body(request, ResponseRequest, loaded)
+    body = await preparing.body(request, ResponseRequest)
     whole, own = stored.whole(body)
-    made = await preparing.make(
-        request, whole, loaded, answer_to, whole, chat_input_of, chat, loaded
-    )
-    return ResponseExchange(made, run(made, loaded), body, loaded, stored, own)
+    made = await preparing.make(request, whole, facts, answer_to, whole, chat_input_of, chat, facts)
+    return ResponseExchange(made, preparing.run(made, facts), body, facts, stored, own)
 
 
 @post("/v1/responses/input_tokens", status_code=200, summary="Tokens of a prompt (Responses)")
 async def input_tokens(
     request: HttpRequest,
-    loaded: Loaded,
+    facts: ModelFacts,
     chat: ChatFormat,
     preparing: Preparing,
     stored: ResponseStore,
@@ -80,7 +77,7 @@ async def input_tokens(
     """As the same body has them as a prompt, also where the context does not hold them."""
     body, _ = stored.whole(await read_json(request, ResponseRequest))
     generation = await preparing.aside(
-        request, body, partial(answer_to, must_fit=False), body, chat_input_of, chat, loaded
+        request, body, partial(answer_to, must_fit=False), body, chat_input_of, chat, facts
     )
     return json_response(InputTokens(generation.num_prompt_tokens))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -11,6 +11,7 @@ from tests.support.models import templates
 from worker.api.answer.answer_state import AnswerState
 from worker.api.intake.chat.asking import ask
 from worker.api.intake.chat.chat_input import ChatInput
+from worker.api.intake.facts import ModelFacts
 from worker.api.intake.generation import Generation
 from worker.chat.format import ChatFormat
 from worker.chat.message import Message, Tool
@@ -19,7 +20,7 @@ from worker.chat.thinking import Thinking
 from worker.engine.engine import Engine
 from worker.engine.request import GenerationParams, Prompt
 from worker.engine.sampling import SamplingParams
-from worker.lifecycle.loaded import Loaded
+from worker.llama.backend import LlamaBackend
 
 PARAMETERS: dict[str, Any] = {
     "type": "object",
@@ -30,7 +31,14 @@ PARAMETERS: dict[str, Any] = {
 TOOLS = tuple(Tool(name=name, parameters=PARAMETERS) for name in ("sky", "sea"))
 
 
-def asked_of(loaded: Loaded, family: str, **options: Any) -> Generation:
+class Model(NamedTuple):
+    """What computes, and what requests are made ready with."""
+
+    backend: LlamaBackend
+    facts: ModelFacts
+
+
+def asked_of(model: Model, family: str, **options: Any) -> Generation:
     chat = ChatFormat(ChatTemplate(templates.text(family), bos="", eos=""), {})
     given: dict[str, Any] = {
         "messages": (Message(role="user", content="x"),),
@@ -43,13 +51,13 @@ def asked_of(loaded: Loaded, family: str, **options: Any) -> Generation:
     of_params = GenerationParams.__struct_fields__
     params = {name: given.pop(name) for name in tuple(given) if name in of_params}
     wanted: dict[str, Any] = {"max_tokens": 400, "sampling": SamplingParams(seed=1), **params}
-    return ask(ChatInput(**given, params=GenerationParams(**wanted)), chat, loaded)
+    return ask(ChatInput(**given, params=GenerationParams(**wanted)), chat, model.facts)
 
 
-def said(loaded: Loaded, asked: Generation) -> AnswerState:
+def said(model: Model, asked: Generation) -> AnswerState:
     """What the model answers."""
     ticks = itertools.count()
-    engine = Engine(loaded.backend, lambda: next(ticks) * 1e-4)
+    engine = Engine(model.backend, lambda: next(ticks) * 1e-4)
     (request,) = asked.requests()
     # What the prompt says makes no difference to it; a byte is a token, so it would be long.
     engine.add(msgspec.structs.replace(request, prompt=Prompt(request.prompt.tokens[-8:])))

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
+from tests.support.facts import facts_over, facts_with
 from tests.support.models import architectures, ggufs
 from tests.support.sessions import load
 from worker.api.intake.chat.asking import ask
 from worker.api.intake.chat.chat_input import ChatInput
 from worker.api.intake.chat.truncation import checkpoints_of, token_places
+from worker.api.intake.media_inputs import MediaInputs
 from worker.api.intake.prompts import rendered_prompt
 from worker.chat.conversation import Conversation
 from worker.chat.format import ChatFormat
 from worker.chat.message import Message
 from worker.chat.template import ChatTemplate
 from worker.engine.request import GenerationParams
-from worker.lifecycle.loaded import Loaded
 from worker.llama.vocab import Vocab
 from worker.llama.weights import LoadOptions, Weights
-from worker.model.config import load_config
-from worker.settings import Settings
 
 TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content | trim +"
@@ -56,11 +54,6 @@ def vocab(
         yield Vocab(weights.handle, 512)
 
 
-def loaded_with(vocab: Vocab) -> Loaded:
-    backend = SimpleNamespace(vocab=vocab, needs_rest=True, max_length=100_000)
-    return cast(Loaded, SimpleNamespace(backend=backend, settings=Settings()))
-
-
 def conversation(*messages: dict[str, Any]) -> Conversation:
     return Conversation(ChatTemplate(TEMPLATE, bos="", eos=""), messages)
 
@@ -72,13 +65,15 @@ def num_common(left: Sequence[int], right: Sequence[int]) -> int:
 
 def test_checkpoints_are_before_the_branches(vocab: Vocab) -> None:
     """Prompts that branch off have all tokens up to a checkpoint, and at most 3 more, in common."""
-    loaded = loaded_with(vocab)
+    facts = facts_with(vocab=vocab)
 
     def tokens(*messages: dict[str, Any]) -> tuple[int, ...]:
-        return rendered_prompt(conversation(*messages).text, loaded, "messages").tokens
+        return rendered_prompt(
+            conversation(*messages).text, facts, "messages", MediaInputs()
+        ).tokens
 
     whole = tokens(*HISTORY, QUESTION)
-    found = checkpoints_of(conversation(*HISTORY, QUESTION), whole, loaded)
+    found = checkpoints_of(conversation(*HISTORY, QUESTION), whole, facts)
     others = [
         tokens(HISTORY[0], {"role": "user", "content": "Who?"}),
         tokens(*HISTORY, {"role": "user", "content": "Where was it"}),
@@ -97,7 +92,7 @@ def test_places_of_characters(vocab: Vocab) -> None:
     tokens = vocab.tokenize(text, add_special=True, parse_special=True)
     spelled = [vocab.spelled[token].replace(b" ", b"").replace(b"\n", b"") for token in tokens]
     begin = len(b"".join(spelled)) - len("".join(text.split()).encode())
-    found = token_places(text, range(1, len(text)), tokens, loaded_with(vocab))
+    found = token_places(text, range(1, len(text)), tokens, facts_with(vocab=vocab))
     assert found is not None
     for place, count in zip(range(1, len(text)), found, strict=True):
         stop = begin + len("".join(text[:place].split()).encode())
@@ -108,7 +103,7 @@ def test_places_of_characters(vocab: Vocab) -> None:
 def test_a_tokenizer_that_changes_the_text(vocab: Vocab) -> None:
     """Where the tokens say something else no place is known."""
     tokens = vocab.tokenize("the one", add_special=False, parse_special=True)
-    assert token_places("the ONE", [3], tokens, loaded_with(vocab)) is None
+    assert token_places("the ONE", [3], tokens, facts_with(vocab=vocab)) is None
 
 
 @pytest.mark.parametrize(
@@ -120,15 +115,12 @@ def test_requests_carry_them(write: Callable[[Path], Path], count: int, tmp_path
     """Recurrent, hybrid and windowed models get a prompt's checkpoints with each continuation."""
     path = write(tmp_path / "model.gguf")
     with load(path) as backend:
-        loaded = cast(
-            Loaded, SimpleNamespace(backend=backend, config=load_config(path), settings=Settings())
-        )
         messages = tuple(
             Message(role=m["role"], content=m["content"]) for m in (*HISTORY, QUESTION)
         )
         chat = ChatFormat(ChatTemplate(TEMPLATE, bos="<s>", eos=""), {})
         talk = ChatInput(messages=messages, params=GenerationParams(n=2))
-        requests = ask(talk, chat, loaded).requests()
+        requests = ask(talk, chat, facts_over(backend, path)).requests()
     (kept,) = {request.prompt.checkpoints for request in requests}
     assert len(kept) == count
     assert list(kept) == sorted(set(kept))

@@ -10,6 +10,7 @@ import pytest
 
 from worker.api.intake.chat.notes import note_of
 from worker.api.intake.chat.past_message import PastMessage, message_of, output_of
+from worker.api.intake.media_inputs import MediaInputs
 
 OWN: list[Any] = [
     {"type": ["string", "null"], "k": 1},
@@ -25,19 +26,19 @@ OWN: list[Any] = [
 @pytest.mark.parametrize("value", OWN, ids=json.dumps)
 def test_a_tool_s_own_object(value: Any) -> None:
     """It is JSON, whatever it calls its type."""
-    assert json.loads(output_of(value)) == value
+    assert json.loads(output_of(value, MediaInputs())) == value
 
 
 def test_parts_of_an_output() -> None:
     """They are their texts, with fields that only programs read left out."""
     parts = [{"type": "text", "text": "a", "_meta": {"x": 1}}, {"type": "image", "data": "eA=="}]
-    assert output_of(parts) == "a\n[image]"
+    assert output_of(parts, MediaInputs()) == "a\n[image]"
 
 
 def test_data_is_no_event_stream() -> None:
     """A text of server-sent events is no URL of data."""
-    assert "tail" in note_of("x", {"input": 'data: {"x":1}, tail'})
-    assert "tail" not in note_of("x", {"input": "data:image/png;base64,tail"})
+    assert "tail" in note_of("x", {"input": 'data: {"x":1}, tail'}, MediaInputs())
+    assert "tail" not in note_of("x", {"input": "data:image/png;base64,tail"}, MediaInputs())
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ def test_data_is_no_event_stream() -> None:
 def test_thoughts_of_others(field: dict[str, Any]) -> None:
     """They are read once, under each name that clients send back."""
     given = msgspec.convert({"content": "so", **field}, PastMessage)
-    said = message_of(given, "assistant")
+    said = message_of(given, "assistant", MediaInputs())
     assert (said.content, said.thought) == ("so", "why")
 
 
@@ -61,4 +62,4 @@ def test_thoughts_of_others(field: dict[str, Any]) -> None:
 def test_a_result_under_another_name(name: str) -> None:
     """Of a tool's message."""
     given = msgspec.convert({name: "blue", "tool_call_id": "a"}, PastMessage)
-    assert message_of(given, "tool").content == "blue"
+    assert message_of(given, "tool", MediaInputs()).content == "blue"

@@ -16,8 +16,11 @@ from worker.api.intake.chat.templates import WITH_DOCUMENTS, WITH_TOOLS
 from worker.api.intake.chat.tools import ToolNames, names_of
 from worker.api.intake.chat.truncation import checkpoints_of, shortened
 from worker.api.intake.constraints import not_held
+from worker.api.intake.facts import ModelFacts
 from worker.api.intake.generation import Generation
+from worker.api.intake.media_inputs import MediaInputs
 from worker.api.intake.prompts import check_hopeless, rendered_prompt
+from worker.budget import Budget
 from worker.chat.constraint import PARAM as TOOLS
 from worker.chat.conversation import Conversation
 from worker.chat.format import ChatFormat
@@ -28,7 +31,6 @@ from worker.chat.reading.lark import Loosened, by_types
 from worker.engine.request import GenerationParams, SpanLimit
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint
-from worker.lifecycle.loaded import Loaded
 from worker.limits import COUNTED, MESSAGES
 
 _log = log.get("talk")
@@ -40,21 +42,29 @@ _Body = TypeVar("_Body", bound=msgspec.Struct)
 
 
 def answer_to(
-    body: _Body, read: Callable[[_Body, Loaded], ChatInput], chat: ChatFormat, loaded: Loaded,
-    *, must_fit: bool = True,
-) -> Generation:  # fmt: skip
+    body: _Body,
+    read: Callable[[_Body, ModelFacts, MediaInputs], ChatInput],
+    chat: ChatFormat,
+    facts: ModelFacts,
+    budget: Budget,
+    *,
+    must_fit: bool = True,
+) -> Generation:
     """What an API's body asks for. read: makes a ChatInput of it. Raises and blocks as below."""
-    return ask(read(body, loaded), chat, loaded, must_fit=must_fit)
+    talk = read(body, facts, MediaInputs(facts.media, budget))
+    return ask(talk, chat, facts, must_fit=must_fit)
 
 
-def ask(talk: ChatInput, chat: ChatFormat, loaded: Loaded, *, must_fit: bool = True) -> Generation:
+def ask(
+    talk: ChatInput, chat: ChatFormat, facts: ModelFacts, *, must_fit: bool = True
+) -> Generation:
     """Raises RequestError that names the client's field; blocks.
 
     must_fit  the context holds the prompt; else it is only to be looked at
     """
     param = talk.params.prompt_param
     try:
-        return _asked(talk, chat, loaded, must_fit=must_fit)
+        return _asked(talk, chat, facts, must_fit=must_fit)
     except RecursionError:
         raise RequestError("A tool holds too many values in each other.", param=TOOLS) from None
     except RequestError as error:
@@ -63,27 +73,35 @@ def ask(talk: ChatInput, chat: ChatFormat, loaded: Loaded, *, must_fit: bool = T
         raise RequestError(error.message, param=param, hint=error.hint, code=error.code) from None
 
 
-def _asked(talk: ChatInput, chat: ChatFormat, loaded: Loaded, *, must_fit: bool) -> Generation:
-    params, names = talk.params, names_of(talk)
-    talk = names.shown(talk)
+def _asked(talk: ChatInput, chat: ChatFormat, facts: ModelFacts, *, must_fit: bool) -> Generation:
+    params, names = talk.params, None
+    if talk.tools or any(message.calls for message in talk.messages):
+        names = names_of(talk)
+        talk = names.shown(talk)
     chat = _suited(chat, talk)
-    conversation = conversation_of(talk, chat, loaded, must_fit=must_fit)
+    conversation = conversation_of(talk, chat, facts, must_fit=must_fit)
     param, truncated = params.prompt_param, None
     if talk.truncates:
-        conversation, prompt, truncated = shortened(conversation, params.max_tokens, loaded, param)
+        conversation, prompt, truncated = shortened(
+            conversation, params.max_tokens, facts, param, talk.media
+        )
     else:
-        prompt = rendered_prompt(conversation.text, loaded, param, must_fit=must_fit)
+        prompt = rendered_prompt(conversation.text, facts, param, talk.media, must_fit=must_fit)
     if truncated is None:
         check_arrived(talk.messages, conversation.text, chat.thoughts.tags, param)
-    if loaded.backend.shape.needs_rest:
-        checkpoints = checkpoints_of(conversation, prompt.tokens, loaded)
+    if facts.needs_rest:
+        checkpoints = checkpoints_of(conversation, prompt.tokens, facts)
         prompt = msgspec.structs.replace(prompt, checkpoints=checkpoints)
+    warnings = talk.left_out
+    if params.sampling.constraint is not None:
+        warnings += not_held(params.sampling.constraint)
     generation = Generation(
         prompts=(prompt,),
-        params=_params(talk, chat, conversation.text, loaded),
+        params=_params(talk, chat, conversation.text, facts),
         reader=_reader_of(talk, chat, conversation.text, names),
         truncated=truncated,
-        warnings=(*talk.left_out, *not_held(params.sampling.constraint)),
+        warnings=warnings,
+        left_out=talk.media.warnings,
     )
     if not must_fit:
         generation.check()  # else who runs it does
@@ -97,7 +115,7 @@ def _suited(chat: ChatFormat, talk: ChatInput) -> ChatFormat:
 
 
 def _reader_of(
-    talk: ChatInput, chat: ChatFormat, prompt: str, names: ToolNames
+    talk: ChatInput, chat: ChatFormat, prompt: str, names: ToolNames | None
 ) -> Callable[[], ChatReader]:
     """talk: with the names of tools as the model sees them"""
 
@@ -105,15 +123,15 @@ def _reader_of(
         read = chat.reader(
             talk.callable, prompt=prompt, thinking=talk.thinking, parallel=talk.parallel
         )
-        return names.reader(read)
+        return read if names is None else names.reader(read)
 
     return reader
 
 
-def _params(talk: ChatInput, chat: ChatFormat, prompt: str, loaded: Loaded) -> GenerationParams:
+def _params(talk: ChatInput, chat: ChatFormat, prompt: str, facts: ModelFacts) -> GenerationParams:
     """The talk's, with what only this model and this prompt tell."""
     params = talk.params
-    constraint = _prepared_constraint(talk, chat, prompt, loaded)
+    constraint = _prepared_constraint(talk, chat, prompt, facts)
     sampling = params.sampling
     if constraint is not None:
         sampling = msgspec.structs.replace(sampling, constraint=constraint)
@@ -121,17 +139,18 @@ def _params(talk: ChatInput, chat: ChatFormat, prompt: str, loaded: Loaded) -> G
         params,
         sampling=sampling,
         spelled={token: text.encode() for text, token in chat.controls.items()},
-        limit=_limit(talk, chat, prompt, loaded),
+        limit=_limit(talk, chat, prompt, facts),
     )
 
 
-def _limit(talk: ChatInput, chat: ChatFormat, prompt: str, loaded: Loaded) -> SpanLimit | None:
+def _limit(talk: ChatInput, chat: ChatFormat, prompt: str, facts: ModelFacts) -> SpanLimit | None:
     """Of the thoughts, where a budget was asked for and the model thinks."""
-    budget, end = talk.thinking.budget, chat.thought_end(prompt)
+    budget = talk.thinking.budget
+    end = None if budget is None else chat.thought_end(prompt)
     if budget is None or end is None:
         return None
-    forced = loaded.backend.vocab.tokenize(
-        f"{loaded.settings.reasoning_budget_message}{end.text}",
+    forced = facts.vocab.tokenize(
+        f"{facts.settings.reasoning_budget_message}{end.text}",
         add_special=False,
         parse_special=True,
     )
@@ -139,19 +158,19 @@ def _limit(talk: ChatInput, chat: ChatFormat, prompt: str, loaded: Loaded) -> Sp
 
 
 def _prepared_constraint(
-    talk: ChatInput, chat: ChatFormat, prompt: str, loaded: Loaded
+    talk: ChatInput, chat: ChatFormat, prompt: str, facts: ModelFacts
 ) -> Constraint | None:
     """What holds the answer. Tools that are too many to be held are held by their types, and then
     not at all, unless there must be a call. Raises RequestError."""
     must = talk.choice == "required" or talk.only is not None
     must = must or talk.params.sampling.constraint is not None
-    if not must and not talk.callable:
+    if not must and (not talk.tools or talk.choice == "none"):
         return None
-    for loosened in (loaded.backend.guides.loosening(), by_types):
+    for loosened in (facts.guides.loosening(), by_types):
         try:
             constraint = _constraint(talk, chat, prompt, loosened)
             if constraint is not None:
-                loaded.backend.prepare(constraint)
+                facts.guides.prepare(constraint, talk.media.budget)
             return constraint
         except RequestError as error:
             if error.param != TOOLS or (must and loosened is by_types):
@@ -182,7 +201,7 @@ def _constraint(
 
 
 def conversation_of(
-    talk: ChatInput, chat: ChatFormat, loaded: Loaded, *, must_fit: bool = True
+    talk: ChatInput, chat: ChatFormat, facts: ModelFacts, *, must_fit: bool = True
 ) -> Conversation:
     """What the messages are to the template. Raises RequestError."""
     param = talk.params.prompt_param
@@ -198,7 +217,7 @@ def conversation_of(
         ]
         size = sum(map(len, texts))
         if size > COUNTED.most:
-            check_hopeless("\n".join(texts), size, loaded, param)
+            check_hopeless("\n".join(texts), size, facts, param, talk.media.budget)
     reserved = ("messages", "tools", "add_generation_prompt")
     variables = {
         name: value

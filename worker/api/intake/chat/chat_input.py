@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from worker.api.intake.media_inputs import MediaInputs
 from worker.chat.message import Message, Tool
 from worker.chat.thinking import Thinking
 from worker.engine.request import GenerationParams
@@ -14,6 +15,7 @@ from worker.engine.request import GenerationParams
 class ChatInput(msgspec.Struct, frozen=True, kw_only=True):
     """Messages to answer.
 
+    media      whose marks stand in the messages
     params     what is wanted of each answer; `prompt_param` is the field that holds the messages
     left_out   a sentence for each tool that the model is not shown
     choice     auto; required: at least one call; none: no call
@@ -26,6 +28,7 @@ class ChatInput(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     messages: tuple[Message, ...]
+    media: MediaInputs = msgspec.field(default_factory=MediaInputs)
     params: GenerationParams = GenerationParams(prompt_param="messages")
     tools: tuple[Tool, ...] = ()
     left_out: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import msgspec
 
-from worker.api.intake.media_inputs import GALLERY
+from worker.api.intake.media_inputs import MediaInputs
 
 # What says nothing to a model: names of things, bytes of media, marks for the server.
 _UNSAID = frozenset({
@@ -28,18 +28,20 @@ _DEPTH = 20  # of values in each other that are searched for bytes
 _NO = frozenset({"", "0", "false", "no", "none", "null"})
 
 
-def note_of(kind: str, fields: Mapping[str, Any]) -> str:
+def note_of(kind: str, fields: Mapping[str, Any], media: MediaInputs) -> str:
     """A note on something that is no text, with all that it says."""
-    told = said_fields(fields)
+    told = said_fields(fields, media)
     name = told.pop("name", None)
     head = f"{kind} {name}" if isinstance(name, str) else kind
     return f"[{head}: {written(told)}]" if told else f"[{head}]"
 
 
-def said_fields(fields: Mapping[str, Any], known: Collection[str] = ()) -> dict[str, Any]:
+def said_fields(
+    fields: Mapping[str, Any], media: MediaInputs, known: Collection[str] = ()
+) -> dict[str, Any]:
     """Those that say something to a model, without the known ones."""
     return {
-        name: _shown(name, value)
+        name: _shown(name, value, media)
         for name, value in fields.items()
         if name not in _UNSAID
         and name not in known
@@ -90,18 +92,20 @@ def _is_yes(value: Any) -> bool:
     return value.strip().lower() not in _NO if isinstance(value, str) else bool(value)
 
 
-def without_media(value: Any) -> Any:
+def without_media(value: Any, media: MediaInputs) -> Any:
     """A tool's own value with the data URLs of media as a word on how long they are."""
-    return _shown("", value, only_media=True)
+    return _shown("", value, media, only_media=True)
 
 
-def _shown(name: str, value: Any, depth: int = 0, *, only_media: bool = False) -> Any:
+def _shown(
+    name: str, value: Any, media: MediaInputs, depth: int = 0, *, only_media: bool = False
+) -> Any:
     """The same with bytes as a word on how many they are, and a warning if a medium is lost."""
     if isinstance(value, str):
         url = _DATA_URL.match(value)
         is_medium = url is not None and url[1] in _MEDIA
-        if url is not None and is_medium and (gallery := GALLERY.get()) is not None:
-            gallery.leave_out(url[1], why="it stands in a field that is read as text.")
+        if url is not None and is_medium:
+            media.leave_out(url[1], why="it stands in a field that is read as text.")
         is_bytes = url or (name in _BYTES and _BASE64.fullmatch(value))
         if is_medium if only_media else is_bytes:
             return f"({len(value)} characters of data are left out)"
@@ -110,10 +114,11 @@ def _shown(name: str, value: Any, depth: int = 0, *, only_media: bool = False) -
         return value
     if isinstance(value, list):
         each = cast("list[Any]", value)
-        return [_shown(name, part, depth + 1, only_media=only_media) for part in each]
+        return [_shown(name, part, media, depth + 1, only_media=only_media) for part in each]
     if isinstance(value, dict):
         inside = cast("dict[str, Any]", value)
         return {
-            key: _shown(key, part, depth + 1, only_media=only_media) for key, part in inside.items()
+            key: _shown(key, part, media, depth + 1, only_media=only_media)
+            for key, part in inside.items()
         }
     return value

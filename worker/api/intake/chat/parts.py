@@ -19,7 +19,7 @@ from worker.api.intake.chat.notes import (
     said_fields,
     written,
 )
-from worker.api.intake.media_inputs import GALLERY, Gallery, in_lines
+from worker.api.intake.media_inputs import MediaInputs
 from worker.errors import RequestError
 
 _KIND = re.compile(r"(?:input_|output_)?(image|audio|video)(?:[-_/].*)?|(?:\w+_)?(screenshot)")
@@ -78,36 +78,35 @@ def is_heard(part: Mapping[str, Any]) -> bool:
     return medium_of(part) == "audio" and "transcript" in dict(_captions(part))
 
 
-def medium_words(part: Mapping[str, Any]) -> str:
+def medium_words(part: Mapping[str, Any], media: MediaInputs) -> str:
     """Where the model sees or hears it, its words and its mark in the prompt. Else the words of a
     sound, or a note in brackets on a medium."""
     words = [text for _, text in _captions(part)]
     own: dict[str, Any] = {
         name: value for name, value in part.items() if isinstance(value, str | list)
     }
-    rest = said_fields(own, MEDIA_FIELDS)
-    words += [note_of("more", rest)] if rest else []
-    if (mark := _mark_of(part)) is not None:
+    rest = said_fields(own, media, MEDIA_FIELDS)
+    words += [note_of("more", rest, media)] if rest else []
+    if (mark := _mark_of(part, media)) is not None:
         return "\n".join([*words, mark])
     if is_heard(part):
         return "\n".join(words)
-    kind, gallery = medium_of(part) or "", GALLERY.get()
-    if gallery is not None:
-        gallery.leave_out(kind, _places(part))
+    kind = medium_of(part) or ""
+    media.leave_out(kind, _places(part))
     told = "\n".join(dict.fromkeys([*words, *_addresses(part)]))
     return f"[{kind}: {told}]" if told else f"[{kind}]"
 
 
-def check_seen(part: Mapping[str, Any], where: str, param: str) -> None:
+def check_seen(part: Mapping[str, Any], where: str, param: str, media: MediaInputs) -> None:
     """Raise RequestError for a medium in the newest question that the model will not see or hear,
     here or where the prompt is made."""
-    if _mark_of(part, (where, param)) is not None or is_heard(part):
+    if _mark_of(part, media, (where, param)) is not None or is_heard(part):
         return
-    kind, gallery = medium_of(part) or "", GALLERY.get() or Gallery(None)
+    kind = medium_of(part) or ""
     told = f"{where} is of type {str(part.get('type'))[:40]}"
-    if not gallery.takes(kind):
+    if not media.takes(kind):
         raise RequestError(
-            f"{told}: {gallery.reads(kind)}, and the question would be about something that it "
+            f"{told}: {media.reads(kind)}, and the question would be about something that it "
             "cannot see.",
             param=param,
             hint="Ask without it, or describe it.",
@@ -121,15 +120,15 @@ def check_seen(part: Mapping[str, Any], where: str, param: str) -> None:
     )
 
 
-def _mark_of(part: Mapping[str, Any], asked: tuple[str, str] | None = None) -> str | None:
+def _mark_of(
+    part: Mapping[str, Any], media: MediaInputs, asked: tuple[str, str] | None = None
+) -> str | None:
     """Where its bytes stand in the prompt; None: there are none, or the model takes none. asked: as
-    in `Gallery.shown`"""
-    kind, gallery = medium_of(part), GALLERY.get()
-    if gallery is None or kind is None:
+    in `MediaInputs.mark`"""
+    kind = medium_of(part)
+    if kind is None or not media.takes(kind):
         return None
-    if not gallery.takes(kind):
-        return None
-    marks = (gallery.shown(kind, place, asked) for place in _places(part))
+    marks = (media.mark(kind, place, asked) for place in _places(part))
     return next(filter(None, marks), None)
 
 
@@ -212,67 +211,72 @@ def _parts_of(content: MessageContent, depth: int) -> list[ContentPart]:
     return parts
 
 
-def text_of(content: MessageContent) -> str:
+def text_of(content: MessageContent, media: MediaInputs) -> str:
     """All that it says, a line for each part."""
-    return content if isinstance(content, str) else joined(parts_of(content))
+    if content is None or isinstance(content, str):
+        return content or ""
+    return joined(parts_of(content), media)
 
 
-def joined(parts: Iterable[ContentPart], depth: int = 0) -> str:
+def joined(parts: Iterable[ContentPart], media: MediaInputs, depth: int = 0) -> str:
     """What these parts say, a line each. depth: of blocks that they stand in"""
-    return in_lines(said for part in parts if (said := words_of(part, depth)) is not None)
+    said = (words_of(part, media, depth) for part in parts)
+    return media.lines(each for each in said if each is not None)
 
 
-def words_of(part: Mapping[str, Any], depth: int = 0) -> str | None:
+def words_of(part: Mapping[str, Any], media: MediaInputs, depth: int = 0) -> str | None:
     """What one part says, all of it; None: nothing. depth: of blocks that it stands in"""
     kind = written(part.get("type") or "part")
     if kind in _HIDDEN:
         return None
     if medium_of(part):
-        return medium_words(part)
+        return medium_words(part, media)
     if kind == "tool_reference":
         return f"[tool {part.get('tool_name') or part.get('name') or ''}]"
-    said = [text for name in _INSIDE if (text := _inside(part.get(name), depth + 1))]
+    said = [text for name in _INSIDE if (text := _inside(part.get(name), media, depth + 1))]
     names = (*_WORDS, "data") if kind == "text" else _WORDS
-    words = [text for name in names if (text := _inside(part.get(name), depth + 1))]
+    words = [text for name in names if (text := _inside(part.get(name), media, depth + 1))]
     if not words and not said:
         is_empty = any(name in part and kind.endswith(name) for name in _WORDS)
-        return "" if is_empty else note_of(kind, part)
+        return "" if is_empty else note_of(kind, part, media)
     for name in ("citations", "annotations"):
         said += cited(part.get(name))
-    heads = [text for name in _HEADS if (text := _inside(part.get(name), depth + 1))]
-    rest = {} if kind in KINDS else said_fields(part, _READ)
+    heads = [text for name in _HEADS if (text := _inside(part.get(name), media, depth + 1))]
+    rest = {} if kind in KINDS else said_fields(part, media, _READ)
     if any(isinstance(value, str | list | dict) for value in rest.values()):
-        said.append(note_of(kind, rest))
+        said.append(note_of(kind, rest, media))
     if (error := part.get("error")) not in (None, "", True, False):
         said.append(written(error))
     has_told = kind.endswith(("_result", "_output")) and has_failed(part)
     return ("Error: " if has_told else "") + "\n".join([*heads, *words, *said])
 
 
-def _inside(value: Any, depth: int) -> str:
+def _inside(value: Any, media: MediaInputs, depth: int) -> str:
     """What stands in a block: a text, blocks, or a document's source."""
     if value is None or isinstance(value, bool):
         return ""
     if depth > _DEPTH:
         return written(value)
     if isinstance(value, list):
-        return joined(parts_of(cast("list[Any]", value)), depth)
+        return joined(parts_of(cast("list[Any]", value)), media, depth)
     if isinstance(value, dict):
         part = cast("ContentPart", value)
-        if part.get("type") == "base64" or not (said_fields(part) or medium_of(part)):
+        if part.get("type") == "base64" or not (said_fields(part, media) or medium_of(part)):
             return ""  # the note on what it stands in counts its bytes
-        return words_of(part, depth) or ""
+        return words_of(part, media, depth) or ""
     return written(value)
 
 
-def check_pictures(content: MessageContent, where: str, param: str) -> None:
+def check_pictures(content: MessageContent, where: str, param: str, media: MediaInputs) -> None:
     """Raise RequestError where the newest question shows something."""
+    if isinstance(content, str):
+        return
     parts = parts_of(content)
     if any(part.get("type") == "tool_result" for part in parts):
         return  # what a tool shows
     for place, part in enumerate(parts):
         if medium_of(part):
-            check_seen(part, f"{where}[{place}]", param)
+            check_seen(part, f"{where}[{place}]", param, media)
 
 
 def newest(roles: list[str | None]) -> int:

@@ -27,7 +27,7 @@ from worker.api.intake.chat.parts import (
     parts_of,
     text_of,
 )
-from worker.api.intake.media_inputs import GALLERY, in_lines
+from worker.api.intake.media_inputs import MediaInputs
 from worker.chat.message import Call, Message
 
 # Fields that hold what was returned, the first that is there.
@@ -39,36 +39,38 @@ _OF_RESULTS = frozenset({
 })  # fmt: skip
 
 
-def result_of(fields: Mapping[str, Any], *, call_id: str | None, name: str | None) -> Message:
+def result_of(
+    fields: Mapping[str, Any], *, call_id: str | None, name: str | None, media: MediaInputs
+) -> Message:
     """A tool's result from the fields that an API gives it. An error's words end it."""
     used = next((each for each in _RETURNED if fields.get(each) is not None), None)
-    returned = output_of(fields.get(used)) if used is not None else ""
-    rest = said_fields(fields, (*_OF_RESULTS, *((used,) if used is not None else ())))
+    returned = output_of(fields.get(used), media) if used is not None else ""
+    rest = said_fields(fields, media, (*_OF_RESULTS, *((used,) if used is not None else ())))
     error = fields.get("error")
     told = [returned]
     if not used:
         told += [written(next(iter(rest.values())) if len(rest) == 1 else rest)] if rest else []
     elif any(isinstance(value, str | list | dict) for value in rest.values()):
-        told.append(note_of("more", rest))
+        told.append(note_of("more", rest, media))
     if error not in (None, "", True, False) and (text := written(error)) != returned:
         told.append(text)
-    content = in_lines(filter(None, told))
+    content = media.lines(filter(None, told))
     return Message(
         role="tool", content=content, call_id=call_id, name=name, is_error=has_failed(fields)
     )
 
 
-def output_of(given: Any) -> str:
+def output_of(given: Any, media: MediaInputs) -> str:
     """What a tool returned: a text, parts, or any other value as JSON."""
     if given is None or isinstance(given, str):
         return given or ""
     parts = cast("list[Any]", given if isinstance(given, list) else [given])
-    if all(part is None or isinstance(part, str) or _is_part(part) for part in parts):
-        return text_of(parts)
-    return written(without_media(given))
+    if all(part is None or isinstance(part, str) or _is_part(part, media) for part in parts):
+        return text_of(parts, media)
+    return written(without_media(given, media))
 
 
-def _is_part(value: Any) -> bool:
+def _is_part(value: Any, media: MediaInputs) -> bool:
     """Whether it is a part of a kind that some API has; else it is a tool's own object."""
     if not isinstance(value, dict):
         return False
@@ -79,7 +81,7 @@ def _is_part(value: Any) -> bool:
     if not isinstance(kind, str) or not (kind in KINDS or is_medium):
         return False
     # What a part of that kind never has is a tool's own, and would not be told.
-    rest = said_fields(part, MEDIA_FIELDS if is_medium else PART_FIELDS)
+    rest = said_fields(part, media, MEDIA_FIELDS if is_medium else PART_FIELDS)
     return not any(not name.startswith("_") for name in rest)
 
 
@@ -125,12 +127,12 @@ class PastCall(CalledFunction):
 PastCalls = list[PastCall | list[Any] | Spelled] | PastCall | Spelled
 
 
-def calls_of(given: PastCalls) -> tuple[tuple[Call, ...], list[str]]:
+def calls_of(given: PastCalls, media: MediaInputs) -> tuple[tuple[Call, ...], list[str]]:
     """The calls, and notes on what cannot be read as one."""
     each = given if isinstance(given, list) else [given] if given else []
     calls = tuple(call.call for call in each if isinstance(call, PastCall) and call != PastCall())
     odd = (call for call in each if call and not isinstance(call, PastCall))
-    return calls, [note_of("tool call", {"value": call}) for call in odd]
+    return calls, [note_of("tool call", {"value": call}, media) for call in odd]
 
 
 def spelled(given: Any) -> str | None:
@@ -209,6 +211,10 @@ class PastMessage(msgspec.Struct, kw_only=True):
     result: Any = None
 
 
+# Fields beside the content; a message of a text alone has none of them.
+_BESIDE = tuple(name for name in PastMessage.__struct_fields__ if name != "content")
+
+
 def role_of(given: str | None, message: PastMessage | None = None) -> str:
     """Ours for another name of a role; who says none is told by what the message holds. One that
     nobody knows stays: the chat format puts its words where the model can read them."""
@@ -222,37 +228,40 @@ def role_of(given: str | None, message: PastMessage | None = None) -> str:
     return "assistant" if has_called else "user"
 
 
-def message_of(given: PastMessage, role: str) -> Message:
+def message_of(given: PastMessage, role: str, media: MediaInputs) -> Message:
     """In its neutral form. Texts in parts become one, a line each; the thoughts among an
     assistant's are its thought."""
     if role in _RESULTS:
-        return _result(given)
+        return _result(given, media)
+    if isinstance(given.content, str) and all(getattr(given, each) is None for each in _BESIDE):
+        return Message(role=role, content=given.content)
     kinds = _THOUGHTS if role == "assistant" else ()
     parts = [part for each in _contents(given) for part in parts_of(each)]
-    said = [joined(part for part in parts if part.get("type") not in kinds), text_of(given.refusal)]
-    said += [joined({"type": "audio", **part} for part in parts_of(given.audio))]
-    said = _with_pictures(said, given.images)
+    spoken = (part for part in parts if part.get("type") not in kinds)
+    said = [joined(spoken, media), text_of(given.refusal, media)]
+    said += [joined(({"type": "audio", **part} for part in parts_of(given.audio)), media)]
+    said = _with_pictures(said, given.images, media)
     said += [*cited(given.citations), *cited(given.annotations)]
-    calls, notes = calls_of(given.tool_calls)
-    older, more = calls_of(given.function_call)
-    content = in_lines(filter(None, (*said, *notes, *more)))
+    calls, notes = calls_of(given.tool_calls, media)
+    older, more = calls_of(given.function_call, media)
+    content = media.lines(filter(None, (*said, *notes, *more)))
     thoughts = [given.reasoning_content, given.reasoning, given.reasoning_text, given.thinking]
     thoughts += [
         [part for part in parts_of(details) if part.keys() & _THOUGHT_WORDS]
         for details in (given.thinking_blocks, given.reasoning_details)
     ]
     thoughts += [[part for part in parts if part.get("type") in kinds]]
-    thought = "\n\n".join(filter(None, dict.fromkeys(map(text_of, thoughts))))
+    texts = dict.fromkeys(text_of(thought, media) for thought in thoughts)
     return Message(
         role=role,
         content=content or (None if calls or older else ""),
-        thought=thought or None,
+        thought="\n\n".join(filter(None, texts)) or None,
         calls=calls + older,
         name=spelled(given.name),
     )
 
 
-def _result(given: PastMessage) -> Message:
+def _result(given: PastMessage, media: MediaInputs) -> Message:
     fields = {
         "content": next((each for each in _returned(given) if each is not None), None),
         "is_error": given.is_error,
@@ -261,9 +270,9 @@ def _result(given: PastMessage) -> Message:
     }
     whose = spelled(given.tool_call_id) or spelled(given.call_id)
     name = spelled(given.name) or spelled(given.tool_name)
-    found = result_of(fields, call_id=whose, name=name)
-    content = in_lines(filter(None, _with_pictures([found.content or ""], given.images)))
-    return msgspec.structs.replace(found, content=content)
+    found = result_of(fields, call_id=whose, name=name, media=media)
+    said = _with_pictures([found.content or ""], given.images, media)
+    return msgspec.structs.replace(found, content=media.lines(filter(None, said)))
 
 
 def _returned(given: PastMessage) -> tuple[Any, ...]:
@@ -282,8 +291,7 @@ def pictures_of(images: MessageContent) -> list[Any]:
     ]
 
 
-def _with_pictures(said: list[str], images: MessageContent) -> list[str]:
+def _with_pictures(said: list[str], images: MessageContent, media: MediaInputs) -> list[str]:
     """Pictures that the model sees stand before the words, notes on others behind them."""
-    shown = list(map(medium_words, pictures_of(images)))
-    gallery = GALLERY.get()
-    return [*shown, *said] if gallery is not None and gallery.takes("image") else [*said, *shown]
+    shown = [medium_words(each, media) for each in pictures_of(images)]
+    return [*shown, *said] if media.takes("image") else [*said, *shown]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from worker import log
+from worker.api.intake.facts import ModelFacts
 from worker.chat.format import ChatFormat
 from worker.chat.probe import TemplateProbe
 from worker.chat.template import TEMPLATES, ChatTemplate
 from worker.errors import RequestError
-from worker.lifecycle.loaded import Loaded
 from worker.model.tokenizer import TokenizerConfig
 from worker.settings import Settings
 
@@ -63,9 +63,10 @@ def log_template_failures(tokenizer: TokenizerConfig | None, settings: Settings)
             )
 
 
-def format_of(loaded: Loaded, settings: Settings) -> ChatFormat:
+def format_of(facts: ModelFacts) -> ChatFormat:
     """The model's chat format. Raises RequestError where there is no template."""
-    sources = sources_of(loaded.config.tokenizer, settings)
+    settings = facts.settings
+    sources = sources_of(facts.config.tokenizer, settings)
     if not sources:
         raise RequestError(
             "This model's file has no chat template: it continues text.",
@@ -73,7 +74,7 @@ def format_of(loaded: Loaded, settings: Settings) -> ChatFormat:
             hint="Use /v1/completions, or start the worker with --chat-template.",
             code="no_chat_template",
         )
-    vocab = loaded.backend.vocab
+    vocab = facts.vocab
     ends = [vocab.name(end) for end in vocab.end_tokens]
 
     def made(text: str, **named: ChatFormat) -> ChatFormat:

@@ -13,6 +13,7 @@ from worker import log
 from worker.api.intake.chat.chat_input import ChatInput
 from worker.api.intake.chat.parts import MessageContent, text_of
 from worker.api.intake.chat.past_message import Spelled, spelled
+from worker.api.intake.media_inputs import MediaInputs
 from worker.chat.message import Message, Tool
 from worker.chat.reader import CallBegun, ChatEvent, ChatReader
 from worker.errors import RequestError
@@ -52,7 +53,7 @@ class DeclaredFunction(msgspec.Struct):
         schemas = (self.parameters, self.input_schema, self.mcp_schema)
         given = [schema for schema in schemas if isinstance(schema, dict)]
         schema = given[0] if given else {}
-        told = None if self.description is None else text_of(self.description)
+        told = None if self.description is None else text_of(self.description, MediaInputs())
         return Tool(name=spelled(self.name) or "", description=told, parameters=schema)
 
 

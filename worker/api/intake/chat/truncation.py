@@ -6,24 +6,25 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
+from worker.api.intake.facts import ModelFacts
+from worker.api.intake.media_inputs import MediaInputs
 from worker.api.intake.prompts import TextPrompt, Truncated, rendered_prompt
 from worker.chat.conversation import Conversation
-from worker.lifecycle.loaded import Loaded
 
 
 def checkpoints_of(
-    conversation: Conversation, tokens: Sequence[int], loaded: Loaded
+    conversation: Conversation, tokens: Sequence[int], facts: ModelFacts
 ) -> tuple[int, ...]:
     """Where other prompts are likely to leave this one; see `Prompt.checkpoints`.
 
     tokens: of the whole prompt. Only a model whose state cannot be cut anywhere needs them.
     """
-    found = token_places(conversation.text, conversation.branches(), tokens, loaded)
+    found = token_places(conversation.text, conversation.branches(), tokens, facts)
     return tuple(sorted(place for place in set(found or ()) if 0 < place < len(tokens)))
 
 
 def token_places(
-    text: str, places: Iterable[int], tokens: Sequence[int], loaded: Loaded
+    text: str, places: Iterable[int], tokens: Sequence[int], facts: ModelFacts
 ) -> list[int] | None:
     """How many of the first tokens lie whole before each place; None where that is unknown.
 
@@ -35,7 +36,7 @@ def token_places(
     """
     if min(tokens, default=0) < 0:
         return None  # a picture is no text
-    spelled = loaded.backend.vocab.spelled
+    spelled = facts.vocab.spelled
     pieces = [_dense(spelled[token]) for token in tokens]
     whole = b"".join(pieces)
     if not whole.endswith(_dense(text.encode())):  # BOS stands before it
@@ -55,7 +56,11 @@ def _dense(data: bytes) -> bytes:
 
 
 def shortened(
-    conversation: Conversation, max_tokens: int | None, loaded: Loaded, param: str
+    conversation: Conversation,
+    max_tokens: int | None,
+    facts: ModelFacts,
+    param: str,
+    media: MediaInputs,
 ) -> tuple[Conversation, TextPrompt, Truncated | None]:
     """The conversation without as many whole old turns as the context asks for, and its prompt.
 
@@ -66,20 +71,20 @@ def shortened(
     gets the room that `max_tokens` asks for, at most half of the context, or a quarter where it
     does not say. The template is rendered four times at most. Raises RequestError.
     """
-    max_length = loaded.backend.max_length
+    max_length = facts.max_length
     room = min(max_length // 4 if max_tokens is None else max_tokens, max_length // 2)
     limit = max_length - room
-    whole = rendered_prompt(conversation.text, loaded, param, must_fit=False)
+    whole = rendered_prompt(conversation.text, facts, param, media, must_fit=False)
     num_old = conversation.num_old_turns
     if len(whole.tokens) <= limit or not num_old:
         return conversation, whole, None
-    starts = token_places(conversation.text, conversation.user_starts, whole.tokens, loaded)
+    starts = token_places(conversation.text, conversation.user_starts, whole.tokens, facts)
     count = num_dropped(starts, len(whole.tokens), limit) if starts else num_old
     shorter = conversation.without(count)
-    prompt = rendered_prompt(shorter.text, loaded, param)
+    prompt = rendered_prompt(shorter.text, facts, param, media)
     if len(prompt.tokens) > limit and count < num_old:
         shorter = conversation.without(num_old)
-        prompt = rendered_prompt(shorter.text, loaded, param)
+        prompt = rendered_prompt(shorter.text, facts, param, media)
     messages = len(conversation.messages) - len(shorter.messages)
     return shorter, prompt, Truncated(messages, len(whole.tokens) - len(prompt.tokens))
 
