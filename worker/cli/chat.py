@@ -22,8 +22,8 @@ from worker.log import harmless, say
 from worker.values import nonempty
 
 if TYPE_CHECKING:
+    from worker.cli.address import Address
     from worker.cli.answer_view import Show
-    from worker.cli.top.address import Address
 
 DESCRIPTION = "Chat with a model in the terminal, or with a running worker."
 EXAMPLE = (
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
 @contextlib.contextmanager
 def _address(arguments: argparse.Namespace) -> Generator[Address]:
     """The worker to talk to, started if none is named. Raises UsageError, WorkerError."""
-    from worker.cli.top.address import Address, address_from
+    from worker.cli.address import Address, address_from
 
     if arguments.url is not None:
         if arguments.named is not None or arguments.model is not None:

@@ -103,6 +103,9 @@ def open_backend(
         if shape is not None and backend.embedder is None:
             backend.open_embedder(shape, own)
         backend.warm_up()
+        if (told := config.tokenizer) is not None:
+            vocab = backend.vocab
+            vocab.remember(vocab.bos, vocab.eos, told.pad_id, told.unk_id)
         _tell_of_slow_cache(backend, settings)
         if shape is not None:
             _tell_of_scores(config, shape)

@@ -8,7 +8,7 @@ import msgspec
 
 from worker.api.intake.facts import AdapterTable, ChosenAdapters, NamedAdapter
 from worker.api.intake.generation import Generation
-from worker.errors import NotFoundError, RequestError
+from worker.errors import RequestError
 
 Chosen = TypeVar("Chosen")
 
@@ -50,7 +50,6 @@ def chosen(made: Chosen, choice: ChosenAdapters) -> Chosen:
 
 
 # How a path that names the model is described.
-NO_MODEL = NotFoundError("Another model is served here.", code="model_not_found")
 MODEL_ID = "The model's id; slashes may be raw or encoded."
 
 

@@ -9,7 +9,7 @@ from litestar import Response, get, post
 from litestar.types import ASGIApp
 
 from worker.api.answer.errors import json_response
-from worker.api.described import EVENTS, GENERATION, JSON, PROMPT, TOKENIZED, Api, Described
+from worker.api.described import EVENTS, JSON, Api, Described
 from worker.api.intake.adapters import AdapterScale, scales_of
 from worker.api.intake.body import HttpRequest, read_json
 from worker.api.intake.facts import ModelFacts
@@ -39,7 +39,7 @@ from worker.api.llama_server.tokens import (
     tokenize,
 )
 from worker.budget import UNBOUNDED, Budget
-from worker.errors import NotSupportedError, RequestError, UnavailableError
+from worker.errors import RequestError, UnavailableError
 from worker.http.replies import ErrorReply
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
@@ -188,7 +188,6 @@ API = Api(
             takes=WritingRequest,
             needs=("prompt",),
             gives={JSON: (Written, list, dict), EVENTS: (WrittenPart, Written, ErrorReply)},
-            refuses=(*PROMPT, *GENERATION),
             done=False,
             notes="Several prompts give a list. With `response_fields` answers have only these.",
             examples={
@@ -204,11 +203,6 @@ API = Api(
             takes=InfillRequest,
             needs=("input_prefix", "input_suffix"),
             gives={JSON: (Written, dict), EVENTS: (WrittenPart, Written, ErrorReply)},
-            refuses=(
-                *PROMPT,
-                NotSupportedError("The model has no infill tokens."),
-                *GENERATION,
-            ),
             done=False,
             notes="With `response_fields` the answer has only these.",
             examples={
@@ -224,13 +218,10 @@ API = Api(
         Described(
             handler=slot_action,
             asker=Asker.OWN,
+            wakes=True,
             gives={JSON: SlotReply},
             params={"slot_id": "A number from 0."},
             queries={"action": ", ".join(ACTIONS)},
-            refuses=(
-                RequestError("There is no such slot, action or file."),
-                NotSupportedError("--slot-save-path names no folder."),
-            ),
             notes="All but `erase` read a body: `filename`, a name below --slot-save-path.",
         ),
         Described(
@@ -238,7 +229,6 @@ API = Api(
             asker=Asker.NAMED,
             takes=TokenizeRequest,
             gives={JSON: TokenizeReply},
-            refuses=TOKENIZED,
             examples={
                 "with pieces": {"content": "Once upon a time", "with_pieces": True},
                 "as a prompt": {"prompt": "Once upon a time", "return_token_strs": True},
@@ -258,6 +248,7 @@ API = Api(
         Described(
             handler=scale_adapters,
             asker=Asker.OWN,
+            wakes=False,
             takes=list[AdapterScale],
             gives={JSON: Success},
             examples={"none": []},
@@ -267,7 +258,6 @@ API = Api(
             handler=slots,
             gives={JSON: list[SlotInfo]},
             queries={"fail_on_no_slot": "Anything: 503 where no slot is idle."},
-            refuses=(UnavailableError("No slot is idle.", code="no_slot"),),
         ),
     ),
 )

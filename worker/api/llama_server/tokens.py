@@ -140,7 +140,7 @@ def info_of(facts: ModelFacts) -> TokenizerInfo:
     assert config is not None  # a model that generates has one: checked at load
 
     def text(token: int | None) -> str | None:
-        return None if token is None else vocab.name(token)
+        return None if token is None else vocab.spelled[token].decode("utf-8", "backslashreplace")
 
     return TokenizerInfo(
         model=config.model,
