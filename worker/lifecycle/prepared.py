@@ -6,6 +6,7 @@ So native code reads the weights while Python imports what comes after them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import msgspec
@@ -19,7 +20,7 @@ from worker.llama.packing import packed_encodings
 from worker.llama.process import death
 from worker.llama.weights import LoadOptions, Weights
 from worker.memory.offload import placements
-from worker.memory.plan import MemoryPlan, check_room, estimate, plan_memory
+from worker.memory.plan import AskBuffers, MemoryPlan, check_room, estimate, plan_memory
 from worker.model.adapter import AdapterConfig
 from worker.model.config import ModelConfig, load_config
 from worker.model.control_vector import ControlVector, load_control_vector
@@ -81,7 +82,13 @@ def prepare(path: Path, settings: Settings, *, sees: bool = True) -> Prepared:
     memory = memory_with(devices)
     settings = with_heads(config, settings, memory, beside)
     projector = find_projector(config, settings) if sees else None
-    plan = plan_memory(config, settings, memory, draft, beside, projector)
+
+    def asking() -> AbstractContextManager[AskBuffers]:
+        from worker.lifecycle import buffers  # brings the modules of a context
+
+        return buffers.asking(config)
+
+    plan = plan_memory(config, settings, memory, draft, beside, projector, asking)
     guesses = "none" if config.only_embeds else settings.guesses
     return Prepared(config, devices, plan, guesses, draft, adapters, control, projector)
 
