@@ -124,5 +124,5 @@ def _check(files: Sequence[ModelFile], places: Sequence[int | str]) -> None:
             raise refuse(
                 "CHANGED", f"{file.path} {how} after it was checked.",
                 got=now.size, limit=file.size,
-                hint="Wait until it is complete and start again.",
+                hint="Wait until it is complete, then start the worker again.",
             )  # fmt: skip

@@ -61,8 +61,8 @@ MAX_CELLS = 2**31 - CELL_STEP
 # minutes with many clients it is some MiB more. Measured with 2,048 to 262,144 tokens (x86-64
 # Linux, Python 3.11).
 _PROCESS_BYTES = 97 << 20
-# Of an encoder: without an engine that writes, with a context for short texts.
-_ENCODER_BYTES = 90 << 20
+# Of an encoder, without an engine that writes.
+_ENCODER_BYTES = 84 << 20
 _TOKEN_BYTES, _MERGE_BYTES = 200, 100
 _BUSY_BYTES = 15 << 20
 
@@ -263,9 +263,9 @@ def _said(config: ModelConfig, settings: Settings, plan: MemoryPlan, ask: AskBuf
         estimated = embedding_bytes(config, settings, shape)
         vectors = found.compute - compute_bytes(estimated.step)
         if config.only_embeds:
-            held = shape.cells * shape.has_cells
             state = _shared(found.recurrent, shape.inputs, state_bytes(config))
-            return _Said(_shared(found.kv, held, per_token), state, vectors, 0, vectors)
+            cells = shape.cells if shape.has_cells else 0
+            return _Said(_shared(found.kv, cells, per_token), state, vectors, 0, vectors)
     whole = ask(settings, cells, chunk_outputs=CHUNK_OUTPUTS)
     pieces = msgspec.structs.replace(settings, ubatch_size=min(settings.ubatch_size, PIECE_ROWS))
     first = ask(pieces, cells, unified=False, chunk_outputs=0)
@@ -422,7 +422,7 @@ def _sum(
         if config.only_embeds:  # there is no other context
             step, per_token = taken.step, per_token if shape.has_cells else 0
             parts |= {
-                "kv": said.per_token * shape.cells if said else taken.kv,
+                "kv": per_token * shape.cells,
                 "recurrent": said.state * shape.inputs if said else taken.recurrent,
                 "compute": compute_bytes(step) + (said.compute if said else 0),
                 "output": taken.output, "copies": 0,
@@ -446,7 +446,8 @@ def _sum(
         }
     elif shape is not None and config.kind == "encoder":
         # llama.cpp fills room for logits that nothing computes with zeros, for each row of a step.
-        parts["output"] = parts["output"] * min(PIECE_ROWS, shape.rows) // shape.rows
+        rows = min(PIECE_ROWS, shape.rows) + shape.short_rows
+        parts["output"] = 4 * rows * (config.vocab_size + config.vectors.width)
     there = place(config, settings, memory.devices, parts, step, gpu_layers, moved)
     first = min(total, sum(placed.nbytes for placed in there))
     needs, rooms = _needs(devices, memory), _rooms(memory)
