@@ -74,9 +74,13 @@ def asking(config: ModelConfig) -> Generator[AskBuffers]:
     with library.mute_log(), Weights(Path(config.path), load) as weights:
 
         def ask(
-            settings: Settings, num_cells: int, *, unified: bool = True, chunk_outputs: int,
+            settings: Settings,
+            num_cells: int,
+            *,
+            unified: bool = True,
+            chunk_outputs: int,
             shape: EmbeddingShape | None = None,
-        ) -> ContextBytes:  # fmt: skip
+        ) -> ContextBytes:
             options = msgspec.structs.replace(
                 context_options(settings, num_cells), unified=unified, chunk_outputs=chunk_outputs
             )

@@ -156,9 +156,14 @@ class AskBuffers(Protocol):
     """
 
     def __call__(
-        self, settings: Settings, num_cells: int, *, unified: bool = True, chunk_outputs: int,
+        self,
+        settings: Settings,
+        num_cells: int,
+        *,
+        unified: bool = True,
+        chunk_outputs: int,
         shape: EmbeddingShape | None = None,
-    ) -> ContextBytes: ...  # fmt: skip
+    ) -> ContextBytes: ...
 
 
 class _Said(NamedTuple):
@@ -378,9 +383,12 @@ def _fit_slots_and_layers(
 
 
 def _most_slots(
-    config: ModelConfig, settings: Settings, memory: Memory, beside: _Beside,
+    config: ModelConfig,
+    settings: Settings,
+    memory: Memory,
+    beside: _Beside,
     plan: MemoryPlan,
-) -> int:  # fmt: skip
+) -> int:
     """The most sequences, fewer than the plan has, that fit with its context; 0: none fit."""
     for slots in range(plan.num_slots - 1, 0, -1):
         fewer = msgspec.structs.replace(settings, parallel=slots)
@@ -390,9 +398,13 @@ def _most_slots(
 
 
 def _sum(
-    config: ModelConfig, settings: Settings, memory: Memory, beside: _Beside,
-    num_cells: int, gpu_layers: int,
-) -> MemoryPlan:  # fmt: skip
+    config: ModelConfig,
+    settings: Settings,
+    memory: Memory,
+    beside: _Beside,
+    num_cells: int,
+    gpu_layers: int,
+) -> MemoryPlan:
     said, slots = beside.said, settings.slots
     per_token = said.per_token if said else kv_bytes_per_token(config, settings)
     step = step_bytes(config, settings, num_cells)
@@ -425,8 +437,9 @@ def _sum(
                 "kv": per_token * shape.cells,
                 "recurrent": said.state * shape.inputs if said else taken.recurrent,
                 "compute": compute_bytes(step) + (said.compute if said else 0),
-                "output": taken.output, "copies": 0,
-            }  # fmt: skip
+                "output": taken.output,
+                "copies": 0,
+            }
         else:
             parts["embedding"] = taken.total + (said.vectors if said else 0)
     moved = moved_tensors(config, beside.named, settings.cpu_moe or 0)
@@ -506,9 +519,13 @@ def _rooms(memory: Memory) -> list[int]:
 
 
 def _longest(
-    config: ModelConfig, settings: Settings, memory: Memory, beside: _Beside,
-    gpu_layers: int, share: float,
-) -> int:  # fmt: skip
+    config: ModelConfig,
+    settings: Settings,
+    memory: Memory,
+    beside: _Beside,
+    gpu_layers: int,
+    share: float,
+) -> int:
     """The longest context, a multiple of CELL_STEP, that takes at most `share` of the memory that
     the model, and a cache that was asked for, leave; 0: none fits."""
     cache = (settings.cache_ram or 0) * MIB
