@@ -19,7 +19,7 @@ from worker.lifecycle.prepared import prepare
 from worker.llama.context import Context
 from worker.llama.weights import LoadOptions, Weights
 from worker.machine import DeviceMemory, Memory
-from worker.memory.embedding import embedding_shape
+from worker.memory.embedding import EmbeddingShape, embedding_shape
 from worker.memory.plan import ContextBytes, MemoryPlan, estimate
 from worker.model.config import load_config
 from worker.settings import Settings
@@ -87,8 +87,17 @@ def test_the_answer_takes_the_place_of_an_estimate(
     """A plan says what the library said, whatever is estimated, and that it was asked."""
     config, settings = load_config(ggufs.write_llama(tmp_path / "m.gguf")), Settings(ctx_size=4096)
 
-    def ask(settings: Settings, num_cells: int, **options: object) -> ContextBytes:
-        part = 1 if options.get("unified", True) else 2
+    def ask(
+        settings: Settings,
+        num_cells: int,
+        *,
+        unified: bool = True,
+        chunk_outputs: int,
+        shape: EmbeddingShape | None = None,
+    ) -> ContextBytes:
+        assert chunk_outputs >= 0
+        assert shape is None
+        part = 1 if unified else 2
         return ContextBytes(num_cells * 7000, settings.slots * 50_000, (90 << 20) // part)
 
     bare = estimate(config, settings, PLENTY)
@@ -98,9 +107,13 @@ def test_the_answer_takes_the_place_of_an_estimate(
     assert plan.recurrent_bytes == 50_000 * plan.num_slots
     assert plan.compute_bytes == 90 << 20
     assert plan.first_bytes - bare.first_bytes > 40 << 20
-    monkeypatch.setattr("worker.memory.plan.compute_bytes", lambda step: 1)
+
+    def one(_: object) -> int:
+        return 1
+
+    monkeypatch.setattr("worker.memory.plan.compute_bytes", one)
     assert estimate(config, settings, PLENTY, ask=ask).compute_bytes == plan.compute_bytes
-    gpu = DeviceMemory("CUDA0", 1 << 36, 1 << 36)
+    gpu = DeviceMemory("CUDA0", 1 << 36)
     beside = msgspec.structs.replace(PLENTY, devices=(gpu,))
     assert not estimate(config, settings, beside, ask=ask).is_asked
 
@@ -110,7 +123,8 @@ def test_no_size_is_asked_that_takes_memory(tmp_path: Path) -> None:
     config = load_config(ggufs.write_llama(tmp_path / "m.gguf"))
     asked: list[int] = []
 
-    def ask(_: Settings, num_cells: int, **__: object) -> ContextBytes:
+    def ask(settings: Settings, num_cells: int, **_: object) -> ContextBytes:
+        assert settings.slots
         asked.append(num_cells)
         return ContextBytes(num_cells * 7000, 0, 1 << 20)
 
@@ -165,5 +179,9 @@ def test_a_start_asks_where_an_estimate_could_decide(
     need = estimate(load_config(path), settings, PLENTY).total_bytes
     for available, is_asked in ((4 * need, False), (need * 101 // 100, True)):
         room = Memory(total=1 << 36, available=available)
-        monkeypatch.setattr("worker.lifecycle.prepared.memory_with", lambda _, room=room: room)
+
+        def memory_with(_: object, room: Memory = room) -> Memory:
+            return room
+
+        monkeypatch.setattr("worker.lifecycle.prepared.memory_with", memory_with)
         assert prepare(path, settings).plan.is_asked is is_asked
