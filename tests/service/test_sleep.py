@@ -287,7 +287,10 @@ def test_a_file_is_gone_for_a_moment(
         for _ in range(2):
             sleep(server)
             with trouble(server, paths[which]):
-                assert str(paths[which]) in refused(server)
+                told = refused(server)
+                assert str(paths[which]) in told
+                assert ("the next request tries again" in told) is (trouble is another)
+                assert "start again" not in told
                 assert "could not be loaded again" in refused(server, "/wake_up")
                 health = server.health()
                 assert (health["status"], health["is_sleeping"]) == ("ok", True)

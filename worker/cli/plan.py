@@ -22,7 +22,7 @@ from worker.machine import DeviceMemory, Memory, human_bytes
 from worker.settings import OPTIONS, Settings
 
 if TYPE_CHECKING:
-    from worker.memory.plan import MemoryPlan
+    from worker.memory.plan import AskBuffers, MemoryPlan
     from worker.model.config import ModelConfig
     from worker.model.projector import ProjectorConfig
 
@@ -66,6 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         write_json(_answer())
         return 0
     from worker.lifecycle.adapters import load_adapters
+    from worker.lifecycle.buffers import asking, plan_in_child
     from worker.lifecycle.prepared import (
         find_devices,
         find_projector,
@@ -88,7 +89,17 @@ def run(arguments: argparse.Namespace) -> int:
     memory = memory_with(find_devices(settings))
     settings = with_heads(config, settings, memory, adapters)
     projector = find_projector(config, settings)
-    plan = estimate(config, settings, memory, draft, adapters, projector)
+
+    def fitted(ask: AskBuffers | None = None) -> MemoryPlan:
+        return estimate(config, settings, memory, draft, adapters, projector, ask)
+
+    def asked() -> MemoryPlan:
+        with asking(config) as ask:
+            return fitted(ask)
+
+    plan = fitted()
+    if not memory.devices:
+        plan = plan_in_child(asked) or plan
     if arguments.json:
         write_json(plan)
     else:
@@ -111,7 +122,8 @@ def _table(
         ("KV cells", plan.kv_bytes,
          f"{plan.num_cells:,} x {human_bytes(plan.kv_bytes_per_token)} ({kind})"),
         ("recurrent state", plan.recurrent_bytes, counted(plan.num_slots, "sequence")),
-        ("compute", plan.compute_bytes, f"{counted(settings.ubatch_size, 'row')} at once"),
+        ("compute", plan.compute_bytes, f"{counted(settings.ubatch_size, 'row')} at once"
+         + ", estimated" * (not plan.is_asked)),
         ("logits", plan.output_bytes, f"{counted(plan.num_slots, 'sequence')} and a prompt's"
          if not config.only_embeds else "each row of a step, read or not"),
         ("copies", plan.copy_bytes, "states on their way out of the KV cache and back"),
