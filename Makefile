@@ -159,7 +159,7 @@ constraints: ## pin the newest versions that pyproject.toml allows
 
 lock: ## write requirements.lock: versions and hashes for `make install LOCKED=1`
 	@$(LOCK_TOOLS)
-	@.venv-lock/bin/uv pip compile --quiet pyproject.toml scripts/lock/build.in --extra otel --constraint constraints.txt \
+	@.venv-lock/bin/uv pip compile --quiet --no-emit-package diskcache pyproject.toml scripts/lock/build.in --extra otel --constraint constraints.txt \
 		--universal --generate-hashes --no-annotate --no-emit-index-url --custom-compile-command "make lock" --output-file requirements.lock
 
 sbom: ## write dist/sbom.cdx.json: what .venv holds, as CycloneDX

@@ -16,6 +16,7 @@ from pathlib import Path
 from scripts.install.commands import locked, output_of, run
 from scripts.install.lock import locked_text, write_requirements
 from scripts.install.proof import options_without
+from scripts.install.runtime import linker_flags
 from scripts.install.source import NAME, UNUSED, cache_folder, fetch, unpack
 from scripts.install.talk import InstallError, advice, say, since
 from scripts.install.upstream import Upstream, graft
@@ -171,7 +172,9 @@ def build(library: Library, pip: list[str], folder: Path, log: Path) -> Path:
     source = unpack(source, folder / "source")
     if library.upstream:
         graft(source, library.upstream, rpc=library.rpc)
-    options = shlex.join([*library.options, f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={HOOK}"])
+    options = shlex.join(
+        [*library.options, *linker_flags(), f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={HOOK}"]
+    )
     # Without pip's cache, which would give the wheel of another backend.
     command = [*pip, "wheel", "-v", "--no-deps", "--no-cache-dir"]
     if library.locked:
