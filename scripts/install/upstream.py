@@ -89,7 +89,8 @@ def find(text: str) -> Upstream | None:
                 f"{text} is no source of llama.cpp: it has no include/llama.h. Name the folder or "
                 "the tarball of a release."
             )
-        label = ".".join(re.findall(r"[a-z0-9]+", version.lower())) or "local"
+        label = ".".join(re.findall(r"[a-z0-9]+", version.lower()))
+        label = "local" if label in ("", "llama.cpp") else label
         return Upstream(f"{label}.{_hash(folder)}", str(place.resolve()))
 
 

@@ -31,7 +31,7 @@ def newer() -> frozenset[str]:
     place = spec and spec.origin and Path(spec.origin).with_name("architectures.txt")
     if not place or not place.exists():
         return frozenset()
-    return _names(place.read_text()) - KNOWN
+    return _names(place.read_text()) - KNOWN - {"gptj"}
 
 
 def _names(text: str) -> frozenset[str]:
