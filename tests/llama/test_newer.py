@@ -37,8 +37,8 @@ def test_a_newer_architecture_is_served(tmp_path: Path) -> None:
     path = write_k2_horizon(tmp_path / "new.gguf")
     worker = WorkerProcess("serve", str(path), "--port", "0", "--log-format", "json")
     try:
-        ready = worker.wait_for("ready")
-        url = f"http://127.0.0.1:{ready['port']}/v1/completions"
+        url = f"{worker.wait_for('listening')['url']}/v1/completions"
+        worker.wait_for("ready")
         body = json.dumps({"prompt": "a b c d", "max_tokens": 4, "temperature": 0}).encode()
         request = urllib.request.Request(url, body, {"content-type": "application/json"})
         with urllib.request.urlopen(request, timeout=60) as answer:
