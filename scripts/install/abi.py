@@ -137,7 +137,8 @@ def _change(kind: str, name: str, was: str, after: dict[tuple[str, str], str]) -
             return "" if now.split()[1:] == was.split()[1:] else "has another type"
         case "number":
             return "" if now == was else f"is {now}, not {was}"
-    return ""
+        case _:  # a struct's size, which its fields settle
+            return ""
 
 
 def _declared(source: Path) -> dict[str, Any]:
@@ -196,7 +197,8 @@ def _fillers(
     after: dict[tuple[str, str], str],
 ) -> list[tuple[str, int]] | None:
     """Bytes that are new, and the field that they come before; None where the order is another."""
-    shift, found = 0, []
+    shift = 0
+    found: list[tuple[str, int]] = []
     for field, offset, _ in fields:
         if not (place := after.get(("field", f"{name}.{field}"))):
             continue  # a union without a name in C

@@ -17,6 +17,11 @@ NATIVE = ("llama_cpp.llama_cpp", "llama_cpp.mtmd_cpp")
 OURS = "worker.llama.signatures"
 
 
+class _Function:
+    def __call__(self, *_: Any) -> int:
+        return 1
+
+
 class Library:
     """Stands for a shared library: it notes the functions that are looked up in it."""
 
@@ -25,7 +30,7 @@ class Library:
 
     def __getattr__(self, name: str) -> Any:
         self.functions.append(name)
-        return type("Function", (), {"__call__": lambda *_: 1})()
+        return _Function()
 
 
 def main(source: Path, checkout: Path) -> None:
@@ -33,15 +38,24 @@ def main(source: Path, checkout: Path) -> None:
     bytes}, "values": {name: number}}; offsets and sizes are in bytes."""
     library = Library()
 
+    def same(function: Any) -> Any:
+        return function
+
     def declare(name: str, *_: Any, enabled: bool = True, **__: Any) -> Any:
         if enabled:
             getattr(library, name)
-        return lambda function: function
+        return same
+
+    def load(*_: Any) -> Any:
+        return library
+
+    def declare_in(_: Any) -> Any:
+        return declare
 
     extensions: Any = types.ModuleType("llama_cpp._ctypes_extensions")
-    extensions.load_shared_library = lambda *_: library
+    extensions.load_shared_library = load
     extensions.byref = ctypes.byref
-    extensions.ctypes_function_for_shared_library = lambda _: declare
+    extensions.ctypes_function_for_shared_library = declare_in
     package = types.ModuleType("llama_cpp")
     package.__path__ = [str(source / "llama_cpp")]
     sys.modules |= {"llama_cpp": package, extensions.__name__: extensions}
