@@ -13,6 +13,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 # What is compared: (where it stands, how a name of it is written there).
@@ -27,6 +28,15 @@ KINDS: dict[str, tuple[str, str]] = {
     "route": ("tools/server/server.cpp", r'ctx_http\.(?:get|post|del)\s*\(\s*"([^"]+)"'),
     "request field": ("tools/server/server-schema.cpp", r'"([a-z_]{3,40})"'),
 }
+
+
+class Row(NamedTuple):
+    """A name of the newer source."""
+
+    kind: str
+    name: str
+    is_new: bool
+    is_here: bool
 
 
 def names(folder: Path, kind: str) -> set[str]:
@@ -69,28 +79,24 @@ def main() -> int:
         pinned = llama_cpp()
     words = words_here()
     rows = [
-        {"kind": kind, "name": name, "new": name not in old, "here": is_here(kind, name, words)}
+        Row(kind, name, name not in old, is_here(kind, name, words))
         for kind in KINDS
         for old in (names(pinned, kind),)
         for name in sorted(names(arguments.folder, kind))
     ]
-    shown = [row for row in rows if row["new"] or (arguments.all and not row["here"])]
+    shown = [row for row in rows if row.is_new or (arguments.all and not row.is_here)]
     if arguments.json:
-        print(json.dumps(shown, indent=2))
+        print(json.dumps([row._asdict() for row in shown], indent=2))
         return 0
     from rich.console import Console
     from rich.table import Table
 
     table = Table("kind", "name", "new", "here", box=None)
     for row in shown:
-        table.add_row(*(str(row[key]) for key in ("kind", "name")), *_marks(row))
+        table.add_row(row.kind, row.name, "yes" * row.is_new, "yes" if row.is_here else "no")
     Console(width=100).print(table)
-    print(f"{len(rows)} names, {sum(row['new'] for row in rows)} new, {len(shown)} shown")
+    print(f"{len(rows)} names, {sum(row.is_new for row in rows)} new, {len(shown)} shown")
     return 0
-
-
-def _marks(row: dict[str, object]) -> tuple[str, str]:
-    return "yes" if row["new"] else "", "yes" if row["here"] else "no"
 
 
 if __name__ == "__main__":
