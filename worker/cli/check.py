@@ -203,7 +203,8 @@ def _what(verdict: FileVerdict) -> str:
         parts.append(f"no chat: {template['error']}")
     elif template.get("unknown", "nothing") != "nothing":
         parts.append(f"its chat template fails where it reaches {template['unknown']}")
-    return f" ({', '.join(filter(None, parts))})"
+    told = f" ({', '.join(filter(None, parts))})"
+    return f"{told}. {verdict.newer}" if verdict.newer else told
 
 
 def places(tokenizer: TokenizerConfig | None, header: Header) -> dict[str, str]:

@@ -51,7 +51,9 @@ def run(arguments: argparse.Namespace) -> int:
         write_json(report)
         return 0
     console = data_console()
-    console.print(f"worker {__version__}, llama-cpp-python {build.bindings}")
+    bindings, _, upstream = build.bindings.partition("+")
+    own = f", llama.cpp {upstream}" if upstream else ""
+    console.print(f"worker {__version__}, llama-cpp-python {bindings}{own}")
     console.print(f"backends: {', '.join(build.backends)}")
     if not library.reads_media():
         console.print("reads no pictures and sounds: `make install MTMD=1` adds libmtmd")

@@ -22,6 +22,7 @@ from worker.llama.weights import LoadOptions, Weights
 from worker.memory.offload import placements
 from worker.memory.plan import AskBuffers, MemoryPlan, check_room, estimate, plan_memory
 from worker.model.adapter import AdapterConfig
+from worker.model.architectures import doubt
 from worker.model.config import ModelConfig, load_config
 from worker.model.control_vector import ControlVector, load_control_vector
 from worker.model.drafts import check_forgets, check_heads, load_draft_config, why_no_heads
@@ -72,6 +73,8 @@ def prepare(path: Path, settings: Settings, *, sees: bool = True) -> Prepared:
     """
     library.proof()  # which goes on beside the load where it is not known yet
     config = load_config(path, purpose="serve", wishes=wishes_of(settings))
+    if newer := doubt(config.architecture):
+        log.get("load").warning(newer, console=newer, architecture=config.architecture)
     devices = find_devices(settings)
     check_task(config, settings)
     check_template(config, settings)

@@ -21,6 +21,7 @@ from worker.llama.adapters import Adapters
 from worker.llama.library import native
 from worker.llama.process.memory import blocks_kept, give_back
 from worker.llama.residency import check_layers, check_tensors, weights_residency
+from worker.llama.signatures import TensorPlace
 from worker.model.overrides import Override
 
 _ALL_LAYERS = 10_000
@@ -57,12 +58,6 @@ class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
     overrides: tuple[Override, ...] = ()
     adapters: Mapping[bytes, ModelFile] = {}
     placed: tuple[tuple[str, str], ...] = ()
-
-
-class _Override(ctypes.Structure):
-    """llama_model_tensor_buft_override; the array ends with an empty one."""
-
-    _fields_ = (("pattern", ctypes.c_char_p), ("buffer_type", ctypes.c_void_p))
 
 
 # What llama.cpp says of a file system that cannot map files, as some network and FUSE ones.
@@ -238,8 +233,8 @@ def _params(
         params.tensor_split = shares
     if options.placed:
         devices = library.buffer_types()
-        array = (_Override * (len(options.placed) + 1))(
-            *(_Override(pattern.encode(), devices[device]) for pattern, device in options.placed)
+        array = (TensorPlace * (len(options.placed) + 1))(
+            *(TensorPlace(pattern.encode(), devices[device]) for pattern, device in options.placed)
         )
         kept.append(array)
         params.tensor_buft_overrides = ctypes.addressof(array)  # pyright: ignore
