@@ -7,7 +7,7 @@ Little endian, without padding, as of llama-cpp-python 0.3.36 and of llama.cpp b
                the windowed layers; recurrent: one state; hybrid: its cells, then its state
     cells      u32 streams, for each: u32 count, and where that is not 0:
                  count x (i32 position, u32 1, [12 bytes x, y, token], i32 sequence id (ignored))
-                 u32 whether values are transposed, u32 layers, [u32 rotation of keys, u32 of values]
+                 u32 whether values are transposed, u32 layers, [2 x u32 rotation]
                  layers x (i32 type, u64 row bytes, count x row)                     keys
                  layers x (i32 type, u64 row bytes, count x row)                     values; or
                  layers x (i32 type, u32 element bytes, u32 columns, columns x count x element)
