@@ -14,6 +14,7 @@ JSON = "application/json"
 EVENTS = "text/event-stream"
 LINES = "application/x-ndjson"
 TEXT = "text/plain"
+HTML = "text/html"
 
 
 class Described(msgspec.Struct, frozen=True, kw_only=True):

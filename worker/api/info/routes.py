@@ -9,7 +9,7 @@ from litestar.response import Stream
 
 from worker import __version__
 from worker.api.answer.errors import event_stream, json_response
-from worker.api.described import EVENTS, JSON, TEXT, Api, Described
+from worker.api.described import EVENTS, HTML, JSON, TEXT, Api, Described
 from worker.api.info.about import Health, Info, ModelReady, Version, health_of, info_of
 from worker.api.info.lora import NewAdapter, OldAdapter
 from worker.api.info.power import ShutdownReply, Sleeping, sleeper_of
@@ -19,6 +19,7 @@ from worker.api.intake.adapters import MODEL_ID, named
 from worker.api.intake.body import HttpRequest, read_json
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.origins import Asker
+from worker.api.page import reference
 from worker.errors import NotFoundError, RequestError
 from worker.http import paths
 from worker.lifecycle.loaded import Loaded
@@ -46,6 +47,26 @@ async def info(request: HttpRequest, worker: Worker, loaded: Loaded) -> Response
 async def openapi_json(description: bytes) -> Response[bytes]:
     """Of all paths."""
     return Response(description, media_type="application/json")
+
+
+@get("/docs", summary="The reference of the API, for people")
+async def docs() -> Response[bytes]:
+    """Swagger UI over /openapi.json."""
+    return _docs_file("")
+
+
+@get("/docs/{file_name:str}", summary="A file of that page")
+async def docs_file(file_name: str) -> Response[bytes]:
+    """Its style and its scripts."""
+    return _docs_file(file_name)
+
+
+def _docs_file(name: str) -> Response[bytes]:
+    found = reference.file(name)
+    if found is None:
+        raise NotFoundError("The API reference has no such file; open /docs.")
+    body, media_type = found
+    return Response(body, media_type=media_type, headers=reference.HEADERS)
 
 
 @get("/version", summary="The worker's version")
@@ -166,6 +187,12 @@ API = Api(
         ),
         Described(handler=info, gives={JSON: Info}),
         Described(handler=openapi_json, gives={JSON: dict}),
+        Described(handler=docs, gives={HTML: str}),
+        Described(
+            handler=docs_file,
+            params={"file_name": "swagger-ui.css, swagger-ui.js or start.js"},
+            gives={HTML: str},
+        ),
         Described(handler=version, gives={JSON: Version}),
         Described(
             handler=sleep,

@@ -1,0 +1,39 @@
+"""The reference of the API for people: Swagger UI, served by the worker alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+
+import pytest
+
+from tests.support import http
+from tests.support.programs.processes import Server, serving
+from worker.api.page import reference
+
+
+@pytest.fixture(scope="module")
+def server() -> Generator[Server]:
+    with serving() as server:
+        yield server
+
+
+def test_the_reference_brings_all_that_it_names(server: Server) -> None:
+    """The page, its style and its scripts come from the worker, and the policy allows no others."""
+    page = http.get(server.url + "/docs")
+    assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert "connect-src 'self'" in page.headers["content-security-policy"]
+    named = re.findall(r'(?:href|src)="([^"]+)"', page.text)
+    assert len(named) == 3
+    for address in named:
+        answer = http.get(server.url + address)
+        assert answer.status_code == 200, address
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert len(answer.content) > 100
+    assert '"/openapi.json"' in http.get(server.url + "/docs/start.js").text
+
+
+def test_other_files_are_not_there(server: Server) -> None:
+    for name in ("marked.js", "..%2fpage.py", "swagger-ui.LICENSE"):
+        assert http.get(f"{server.url}/docs/{name}").status_code == 404
+    assert reference.file("../page.py") is None
