@@ -1,6 +1,6 @@
 """The table of limits that clients meet.
 
-Checks, options, the description of the API and docs/limits.md take them from here, and a test meets
+Checks, options, the API description and docs/size-limits.md take them from here, and a test meets
 each. Beside them counts what the model, the context and the options allow.
 """
 
