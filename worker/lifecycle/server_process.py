@@ -50,9 +50,12 @@ class ServerAddress(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def serving(
-    words: Sequence[str], environment: Mapping[str, str], *, until: str = "ready",
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    until: str = "ready",
     group: int | None = None,
-) -> Generator[ServerAddress]:  # fmt: skip
+) -> Generator[ServerAddress]:
     """A server that was started with these words; stopped afterwards, whatever happens.
 
     until  the event of its log that is waited for
@@ -68,9 +71,13 @@ def serving(
     # the beginning would make the server write over its first lines.
     with tempfile.NamedTemporaryFile("r") as log, Path(log.name).open("ab") as written:
         process = subprocess.Popen(  # noqa: S603  (our own interpreter and module)
-            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=written,
-            env=environment, process_group=group,
-        )  # fmt: skip
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=written,
+            env=environment,
+            process_group=group,
+        )
         try:
             yield _wait(process, log, until)
         finally:

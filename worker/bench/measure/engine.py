@@ -14,7 +14,8 @@ from worker.bench.measure.bare_loop import GREEDY
 from worker.bench.measure.machine import process_memory
 from worker.bench.sections import DraftSpeed, VectorSpeed
 from worker.bench.sizes import Sizes
-from worker.engine.embedding import normalised, shorten, vectors_wanted
+from worker.engine.drafts.guesser import Drafting
+from worker.engine.embedding import EmbeddingLane, normalised, shorten, vectors_wanted
 from worker.engine.engine import Engine
 from worker.engine.request import GenerationParams, Prompt, Request
 from worker.errors import UsageError, counted
@@ -32,11 +33,10 @@ def measure_drafts(
     counts: Sequence[int], tick: Callable[[], None],
 ) -> tuple[DraftSpeed, ...]:  # fmt: skip
     """For each of `counts` streams. The prompts are parts of `text`, each used once by both."""
+    drafting = Drafting(heads=draft) if isinstance(draft, Heads) else Drafting(model=draft)
     engines = {
         False: Engine(backend, time.perf_counter),
-        True: Engine(backend, time.perf_counter, heads=draft)
-        if isinstance(draft, Heads)
-        else Engine(backend, time.perf_counter, draft_model=draft),
+        True: Engine(backend, time.perf_counter, drafting=drafting),
     }
     tokens = backend.vocab.tokenize(text, add_special=False, parse_special=False)
     room = backend.max_length // max(counts) - _LONGER * sizes.decode - 8
@@ -118,7 +118,7 @@ def measure_vectors(
             vocab.ends_of_texts)
         for line in lines
     ]  # fmt: skip
-    engine = Engine(backend, time.monotonic, embedder=embedder)
+    engine = Engine(backend, time.monotonic, lane=EmbeddingLane(embedder, time.monotonic))
     vectors = _vectors(engine, texts)
     tick()
     seconds: list[float] = []
