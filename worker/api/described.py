@@ -119,7 +119,7 @@ BODY = (
 FOREIGN = {asker: ForbiddenError(f"Without a key: {asker.value} may ask.") for asker in Asker}
 TOKENIZED = (
     RequestError(
-        f"The tokeniser would take longer than {limits.TOKENIZING.most} ms for the text.",
+        f"Tokenizing would take longer than {limits.TOKENIZING.most} ms for the text.",
         code=limits.TOKENIZING.code,
     ),
 )

@@ -157,7 +157,7 @@ _SECONDS = f"from {MIN_INTERVAL_S:g} to {MAX_INTERVAL_S:g}"
 
 API = Api(
     name="Requests",
-    text="What the worker does now and did last, and how to end it.",
+    text="Running and recent requests, and how to cancel one.",
     routes=(
         Described(
             handler=live_requests,

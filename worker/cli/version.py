@@ -14,9 +14,8 @@ if TYPE_CHECKING:
 
 
 DESCRIPTION = (
-    "Versions, the backends of the installed llama.cpp and the devices they see, "
-    "which features of this CPU it uses, since when that is proven, and which attention is "
-    "faster here, as far as that is measured."
+    "Shows versions, the backends of the installed llama.cpp and their devices, the CPU "
+    "features in use, the last self-test, and which attention is faster here, if measured."
 )
 EXAMPLE = "Example: worker version --json"
 

@@ -183,7 +183,7 @@ def _tell_of_slow_cache(backend: LlamaBackend, settings: Settings) -> None:
     on_cpu = any(device == "CPU" for _, device in backend.context.residency.layers)
     if on_cpu and any(CACHE_ENCODINGS[name].quantized for name in types):
         log.get("load").warning(
-            "a quantised KV cache on a CPU: after 4,096 tokens reading is 3 to 4 times slower",
+            "a quantized KV cache on a CPU: after 4,096 tokens prompts are 3 to 4 times slower",
             cache_type_k=settings.cache_type_k,
             cache_type_v=settings.cache_type_v,
             hint="use f16 if it fits; `worker bench MODEL` measures it on this machine",

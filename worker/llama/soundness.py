@@ -40,7 +40,7 @@ _HIDDEN = {
     "GGML_NO_BACKTRACE": "1",
 }
 _CODE = "NOT_PROVEN"
-_HINT = "`make install` builds it for this CPU, without a feature that fails the proof."
+_HINT = "`make install` builds it for this CPU, without a feature that fails the self-test."
 _begun: dict[str, Proof] = {}
 _begun_lock = threading.Lock()
 
@@ -288,7 +288,7 @@ class _Child:
             self._process.kill()
             self._process.communicate()
             raise BackendError(
-                f"The proof of llama.cpp on this CPU took more than {PATIENCE_S:.0f} seconds.",
+                f"The self-test of llama.cpp on this CPU took more than {PATIENCE_S:.0f} seconds.",
                 hint="Start again when the machine is less busy.",
                 code=_CODE,
             ) from None

@@ -94,7 +94,7 @@ def load_projector(path: Path) -> ProjectorConfig:
     fields = Fields(header, "clip")
     has = {name: keys.get(f"clip.has_{name}_encoder") is True for name in _MODALITIES}
     if not any(has.values()):
-        raise _refused("NOT_PROJECTOR", f"{path.name} reads neither pictures nor sounds.")
+        raise _refused("NOT_PROJECTOR", f"{path.name} accepts neither images nor audio.")
     kinds = ("clip.projector_type", *(f"clip.{name}.projector_type" for name in _MODALITIES))
     kind = next((found for key in kinds if (found := fields.text(key))), "")
     numbers = {

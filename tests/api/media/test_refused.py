@@ -229,7 +229,7 @@ def test_too_many(seeing: Server) -> None:
     many = [picture(png(7, 7, seed)) for seed in range(65)]
     reply = seeing.post(chat(user(*many, words("?"))), CHAT)
     assert reply.status_code == 400
-    assert reply.json()["error"]["message"] == "A request may show 64 pictures and sounds."
+    assert reply.json()["error"]["message"] == "A request may show 64 images and audio files."
     assert seeing.post(chat(user(*[many[0]] * 65)), CHAT).status_code == 200
 
 

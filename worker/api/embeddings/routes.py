@@ -320,9 +320,9 @@ _QUESTION = "What is wet?"
 _NOTES = "Of embedding models, and of others with `--pooling`."
 
 API = Api(
-    name="Vectors",
-    text="Vectors of texts and how well texts match, as clients of OpenAI, llama-server, vLLM, "
-    "Cohere, Jina, Voyage and text-embeddings-inference ask for them.",
+    name="Embeddings",
+    text="Embeddings, reranking and scoring, for clients of OpenAI, llama-server, vLLM, "
+    "Cohere, Jina, Voyage and text-embeddings-inference.",
     routes=(
         Described(
             handler=embeddings,

@@ -136,7 +136,7 @@ _NO_ADAPTER = NotFoundError("There is no adapter of this name.")
 
 API = Api(
     name="Worker",
-    text="What runs here and how it is, for managers, routers, monitors and people.",
+    text="Properties and state of the worker, for managers, routers, monitors and people.",
     routes=(
         Described(
             handler=health,
@@ -162,9 +162,9 @@ API = Api(
             handler=sleep,
             asker=Asker.LOCAL,
             gives={JSON: Sleeping},
-            queries={"mode": "wait: what runs ends first."},
+            queries={"mode": "wait: running requests end first."},
             refuses=(RequestError("mode must be wait."),),
-            notes="What comes meanwhile waits, and wakes it again.",
+            notes="Requests that arrive meanwhile wait, and wake it again.",
         ),
         Described(handler=wake_up, asker=Asker.LOCAL, gives={JSON: Sleeping}),
         Described(handler=is_sleeping, gives={JSON: Sleeping}),

@@ -222,7 +222,7 @@ API = Api(
         Described(
             handler=read,
             gives={EVENTS: _EVENTS},
-            params={"job_id": "What accepted the job said."},
+            params={"job_id": "The id from the answer that accepted the job."},
             refuses=(
                 NotFoundError(
                     f"There is no such job, or not any more: it is kept for {UNREAD_S:g} s.",

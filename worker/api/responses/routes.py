@@ -137,8 +137,8 @@ async def conversations() -> Response[bytes]:
 
 _SUM: dict[str, Any] = {"input": "What is 3 plus 4?", "temperature": 0, "max_output_tokens": 20}
 _ID = {"response_id": "Of a stored response."}
-_NOT_STORED = NotFoundError("It is not stored, or not any more.")
-_UNKNOWN = NotFoundError("What is referred to is not stored, or not any more.", code=UNKNOWN)
+_NOT_STORED = NotFoundError("It is not stored, or no longer.")
+_UNKNOWN = NotFoundError("The item or response is not stored, or no longer.", code=UNKNOWN)
 
 API = Api(
     name="Responses",

@@ -157,9 +157,7 @@ Bodies are JSON; no `Content-Type` is needed. A field that is not known is named
 Every answer carries `x-request-id`: the client's own where it sent one of up to 256 printable
 characters, else a new one. `x-correlation-id` comes back as it was sent. Errors hold both beside
 `error`, also in the events of a stream."""
-_PAGE = (
-    "Who would rather have HTML than JSON gets the worker's page, without a key and in any state."
-)
+_PAGE = "Clients that prefer HTML to JSON get the web UI, without a key and in any state."
 _BEARER: dict[str, list[str]] = {"bearer": []}
 _API_KEY: dict[str, list[str]] = {"x-api-key": []}
 
