@@ -28,6 +28,8 @@ WORDS = {
     r"the proof\b": "self-test",
     r"vectors of (texts?|pictures?|sounds?)": "embeddings",
     r"nobody\b": "no one, or the passive",
+    r"makes? vectors|into vectors": "embeds, makes embeddings",
+    r"toss-up|cannot be told from": "indistinguishable",
     r"who (asks|reads|writes|comes|leaves|has|only|wants|starts|finds)\b": "clients that ...",
     r"where (there|it|that|this|no|a|an|one|none|they|you) (is|are|has|have|does|says?)\b": "if",
 }
@@ -38,7 +40,9 @@ _CODE = re.compile(r"`[^`\n]*`")
 _MARK = re.compile(r"^#+ .*$|\]\([^)]*\)|^\s*(?:[-*>]+|\d+\.) ", re.MULTILINE)
 # A sentence ends at its mark, an item at the next one, a cell at its border.
 _END = re.compile(r"(?<=[.:;?!])\s+|\n\s*\n|\n(?=\s*(?:[-*|]|\d+\. ))| \| |^\| ?|\|$", re.MULTILINE)
-_SENTENCE = re.compile(r"^[A-Z`{%].* .*[.?!]$", re.DOTALL)
+# A string of three words is for people, unless it lists many names.
+_NAMES = re.compile(r"[a-z][\w.-]*(?:\s+[a-z][\w.-]*){35,}$")
+_TOLD = re.compile(r".*\w \w+ \w", re.DOTALL)
 
 
 def sentences(text: str) -> list[str]:
@@ -64,7 +68,7 @@ def faults(text: str) -> list[str]:
 
 
 def told(module: Path) -> Generator[tuple[int, str]]:
-    """The sentences among a module's strings: errors, hints, help and lines of the log."""
+    """What a module's strings say to people: errors, hints, help and events of the log."""
     tree = ast.parse(module.read_text())
     docstrings = {
         id(node.body[0].value)
@@ -81,7 +85,7 @@ def told(module: Path) -> Generator[tuple[int, str]]:
             text = str(node.value)
         else:
             continue
-        if id(node) not in docstrings and _SENTENCE.match(text):
+        if id(node) not in docstrings and _TOLD.match(text) and not _NAMES.match(text):
             yield node.lineno, text
 
 
@@ -104,7 +108,7 @@ def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_sentences_of_the_code() -> None:
-    """So are errors, hints and log sentences."""
+    """So are errors, hints and events of the log."""
     found = [
         f"{module.relative_to(ROOT)}:{line}: {fault}"
         for module in MODULES

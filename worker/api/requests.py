@@ -120,7 +120,7 @@ def _event(data: bytes) -> bytes:
 _INTERVAL_S = 0.5
 
 
-@get(paths.REQUESTS, summary="What the worker does")
+@get(paths.REQUESTS, summary="Running and recent requests")
 async def live_requests(
     request: HttpRequest, lookout: RequestView, stream: str = "", interval: str | None = None
 ) -> Response[Any]:

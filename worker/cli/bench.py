@@ -156,7 +156,7 @@ def _plan(arguments: argparse.Namespace) -> tuple[BenchPlan, bool]:
 
     settings = with_draft_path(settings_from(arguments))
     if settings.draft not in (None, "model", "mtp"):
-        raise UsageError("worker bench measures guesses of --draft-model or of --draft mtp.")
+        raise UsageError("worker bench measures drafting with --draft-model or --draft mtp.")
     levels, source = levels_of(arguments, settings)
     if settings.lora:
         levels = with_adapters(levels, settings.lora)
@@ -173,7 +173,7 @@ def _plan(arguments: argparse.Namespace) -> tuple[BenchPlan, bool]:
     config = load_config(known, purpose="serve")
     makes_vectors = config.only_embeds or settings.pooling is not None
     if makes_vectors and arguments.no_quality:
-        raise UsageError("Of a model that makes vectors, what is compared is these.",
+        raise UsageError("An embedding model is compared by its embeddings.",
                          hint="Leave --no-quality out.")  # fmt: skip
     if makes_vectors and levels[-1].lora is not None:
         raise UsageError("Vectors are computed without adapters.", hint="Leave --lora out.")

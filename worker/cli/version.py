@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     console.print(f"worker {__version__}, llama-cpp-python {build.bindings}")
     console.print(f"backends: {', '.join(build.backends)}")
     if not library.reads_media():
-        console.print("reads no pictures and sounds: `make install MTMD=1` adds libmtmd")
+        console.print("accepts no images and audio: `make install MTMD=1` adds libmtmd")
     console.print(f"CPU: {machine.cpu()[0]}; {_proven(proof)}")
     for found in kept():
         console.print(f"attention: {told(found)}")

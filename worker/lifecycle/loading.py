@@ -196,7 +196,7 @@ def _tell_of_scores(config: ModelConfig, shape: EmbeddingShape) -> None:
         return
     if shape.pooling != "rank":
         log.get("load").warning(
-            "a reranker that makes vectors: /v1/rerank refuses",
+            "a reranker that makes embeddings: /v1/rerank refuses",
             pooling=shape.pooling,
             hint="start it with --pooling rank to have scores",
         )
@@ -216,8 +216,8 @@ def open_draft(
         draft = Heads(backend)
         if not backend.shape.takes_back:
             log.get("load").warning(
-                "heads that guess tokens are loaded and inactive: this build of llama.cpp cannot "
-                "take a wrong guess back in such a model"
+                "MTP heads are loaded and inactive: this build of llama.cpp cannot "
+                "reject a draft token in such a model"
             )
     elif prepared.draft is not None:
         draft = _open_model(prepared.draft, settings, prepared, backend)

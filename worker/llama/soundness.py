@@ -331,7 +331,7 @@ def _death(code: int, errors: bytes, where: str) -> str:
         return f"gives up at {where}: {last.partition('gave up: ')[2].rstrip('.')}"
     how = signal.Signals(-code).name if code < 0 else last.rstrip(".") or f"exit code {code}"
     raise BackendError(
-        f"llama.cpp could not be proven on this CPU: the proof ended at {where} with {how}.",
+        f"llama.cpp could not be proven on this CPU: the self-test ended at {where} with {how}.",
         hint="Start again; if memory is short, free some.",
         code=_CODE,
     )

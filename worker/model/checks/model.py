@@ -127,7 +127,7 @@ def check_kind(fields: Fields, purpose: Purpose) -> None:
     if arch in ENCODERS and (purpose == "generate" or arch not in EMBEDDERS):
         raise refuse(
             "ENCODER_ONLY",
-            f"{arch} models turn text into vectors and generate none.",
+            f"{arch} models embed text and generate none.",
             got=arch,
             hint="Pass a model that generates text.",
         )
