@@ -41,7 +41,7 @@ _MARK = re.compile(r"^#+ .*$|\]\([^)]*\)|^\s*(?:[-*>]+|\d+\.) ", re.MULTILINE)
 # A sentence ends at its mark, an item at the next one, a cell at its border.
 _END = re.compile(r"(?<=[.:;?!])\s+|\n\s*\n|\n(?=\s*(?:[-*|]|\d+\. ))| \| |^\| ?|\|$", re.MULTILINE)
 # A string of three words is for people, unless it lists many names.
-_NAMES = re.compile(r"[a-z][\w.-]*(?:\s+[a-z][\w.-]*){35,}$")
+_NAMES = re.compile(r"\s*\w[\w.-]*(?:\s+\w[\w.-]*){35,}\s*$")
 _TOLD = re.compile(r".*\w \w+ \w", re.DOTALL)
 
 
