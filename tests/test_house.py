@@ -92,7 +92,7 @@ RESERVED: dict[str, set[str]] = {
     },
     "threading": {
         "llama", "lifecycle", "engine/thread.py", "chat/jinja/sandbox.py", "cache/disk.py",
-        "cache/folder.py", "log.py", "cli/top/screen.py",
+        "cache/folder.py", "log.py",
     },
 }  # fmt: skip
 
