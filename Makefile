@@ -20,7 +20,7 @@ INSTALL = $(FIND_PYTHON); "$$python" scripts/install $(if $(BACKEND),--backend $
 LOCK_TOOLS = $(FIND_PYTHON); test -x .venv-lock/bin/python || "$$python" -m venv .venv-lock; \
 	.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check --requirement scripts/lock/tools.txt
 
-.PHONY: help install serve test test-real test-harm test-install real-reference real-adapters test-offload test-managers test-page test-api test-fleet clients suites fuzz soak faults lint format proof bench peers demo-model wheel constraints lock sbom clean
+.PHONY: help install serve test test-real test-harm test-install real-reference real-adapters test-offload test-managers test-page test-api test-fleet docs clients suites fuzz soak faults lint format proof bench peers demo-model wheel constraints lock sbom clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1@/p' Makefile | awk -F@ '{printf "make %-14s %s\n", $$1, $$2}'
@@ -57,6 +57,12 @@ real-adapters: ## train the adapters of test-real anew with torch, in .venv-refe
 test-offload: ## test offloading to RPC devices, with a build of its own in .venv-offload
 	@$(FIND_PYTHON); "$$python" scripts/install --quiet --venv .venv-offload --backend cpu --rpc 1 --extra dev
 	@exec .venv-offload/bin/python -m pytest tests/llama/test_offload*.py tests/llama/test_rpc.py tests/llama/test_backends.py $(ARGS)
+
+docs: ## build the documentation into dist/site with MkDocs in .venv-docs; broken links fail
+	@$(INSTALL) --quiet
+	@test -x .venv-docs/bin/python || .venv/bin/python -m venv .venv-docs
+	@.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --requirement scripts/docs/requirements.txt
+	@exec .venv-docs/bin/mkdocs build $(ARGS)
 
 test-managers: ## test examples/ with supervisor, circus, litellm and others in .venv-managers
 	@$(INSTALL) --quiet --extra dev
@@ -169,4 +175,4 @@ sbom: ## write dist/sbom.cdx.json: what .venv holds, as CycloneDX
 		--output-reproducible --output-format JSON --output-file dist/sbom.cdx.json
 
 clean: ## remove what was installed here (builds and real weights stay in ~/.cache/gguf-worker)
-	rm -rf .venv .venv-offload .venv-managers .venv-clients .venv-page .venv-api .venv-fleet .venv-train .venv-peers .venv-lock .venv-wheel .venv-reference .pytest_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf .venv .venv-offload .venv-managers .venv-clients .venv-page .venv-api .venv-fleet .venv-train .venv-peers .venv-lock .venv-wheel .venv-reference .venv-docs .pytest_cache .ruff_cache .hypothesis .benchmarks

@@ -14,15 +14,14 @@ from worker.service.app import APIS
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
-API = ROOT / "docs" / "api.md"
+DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = sorted(
     [
         README,
         ROOT / "SECURITY.md",
         ROOT / "CONTRIBUTING.md",
         ROOT / "CHANGELOG.md",
-        *(ROOT / "docs").glob("*.md"),
-        *(ROOT / "fleet" / "docs").glob("*.md"),
+        *DOCS,
         *(ROOT / "benchmarks").rglob("README.md"),
     ]
 )
@@ -108,9 +107,29 @@ def test_options_exist(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
             assert set(_OPTION.findall(words)) <= known, words
 
 
+def words(page: Path) -> int:
+    """The words of a page, without examples and marks of tables."""
+    return sum(map(bool, (re.search(r"\w", w) for w in _FENCE.sub("", page.read_text()).split())))
+
+
 def test_the_readme_is_short() -> None:
     """It is read in one go."""
     assert len(README.read_text().splitlines()) <= 120
+
+
+def test_pages_are_short() -> None:
+    """A page answers one question in at most 1,800 words, and all of them take at most 24,000."""
+    counts = {page.name: words(page) for page in DOCS}
+    assert {name: n for name, n in counts.items() if n > 1800} == {}
+    assert sum(counts.values()) <= 24_000
+
+
+def test_every_page_is_found() -> None:
+    """docs/index.md and the site's navigation link to each page, and to nothing else."""
+    names = {page.name for page in DOCS}
+    linked = set(_LINK.findall((ROOT / "docs" / "index.md").read_text()))
+    assert linked == names - {"index.md"}
+    assert set(re.findall(r"[\w-]+\.md", (ROOT / "mkdocs.yml").read_text())) == names
 
 
 def test_every_package_is_described() -> None:
@@ -122,8 +141,8 @@ def test_every_package_is_described() -> None:
 
 
 def test_every_path_of_the_service_is_described() -> None:
-    """Each route stands in docs/api.md."""
-    text = API.read_text()
+    """Each route is in docs/api.md, or on the page of its API."""
+    text = "".join(page.read_text() for page in DOCS)
     paths = set[str]()
     for api in APIS:
         for route in api.routes:
@@ -141,9 +160,12 @@ def demo() -> Generator[Server]:
         yield running
 
 
-@pytest.mark.parametrize("example", fences(API.read_text(), "python"))
+EXAMPLES = [example for page in DOCS for example in fences(page.read_text(), "python")]
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
 def test_examples_run(example: str, demo: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each Python example of the API prints something when it runs against the demo model."""
+    """Each Python example prints something if it runs against the demo model."""
     assert "http://127.0.0.1:8080" in example
     exec(example.replace("http://127.0.0.1:8080", demo.url), {})
     assert capsys.readouterr().out.strip()

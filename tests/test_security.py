@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "SECURITY.md").read_text()
-HEADINGS = ("A file", "A client", "A manager", "A neighbour on the machine", "The operator")
+HEADINGS = ("A file", "A client", "A manager", "Other users of the machine", "The operator")
 ROW = re.compile(r"^\| (.+?) \| (.+?) \|$", re.MULTILINE)
 HOLDER = re.compile(r"`((?:tests|checks)/[\w/]+\.py)`((?: `test_\w+`)+)")
 

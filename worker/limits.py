@@ -1,6 +1,6 @@
 """The table of limits that clients meet.
 
-Checks, options, the description of the API and docs/limits.md take them from here, and a test meets
+Checks, options, the API description and docs/size-limits.md take them from here, and a test meets
 each. Beside them counts what the model, the context and the options allow.
 """
 
@@ -36,13 +36,13 @@ class Limit(msgspec.Struct, frozen=True):
 
 
 _CLOSED = "the connection is closed"
-_DROPPED = "those go that nobody asked for longest; 404 for them"
+_DROPPED = "the least recently used are dropped; 404 for them"
 
 # Connections
 CONNECTIONS = Limit(
-    1024, "connections, and one more for each request that may run or wait; fewer where the system "
-    "grants fewer open files",
-    (503, "too_many_connections"), "first those are closed that ask nothing", "--max-connections",
+    1024, "connections, and one more for each request that may run or wait; fewer if the system "
+    "allows fewer open files",
+    (503, "too_many_connections"), "idle connections are closed first", "--max-connections",
 )  # fmt: skip
 PIPELINED = Limit(16, "requests of a connection that wait for their turn", None, _CLOSED)
 # Litestar keeps the last 1,024 paths and query strings.
@@ -55,11 +55,11 @@ RECEIVE = Limit(
     f"without a whole head {_CLOSED}", "--receive-timeout",
 )  # fmt: skip
 SEND = Limit(
-    60, "seconds in which a client must take 16 KiB of what waits for it", None, _CLOSED,
+    60, "seconds in which a client must read 16 KiB of a waiting answer", None, _CLOSED,
     "--send-timeout",
 )  # fmt: skip
 DROPPED = Limit(
-    1024, "MiB of a request that are read after its answer, such as a 401, was sent", None, _CLOSED
+    1024, "MiB of a request that are read after an early answer, such as a 401", None, _CLOSED
 )
 REQUEST_ID = Limit(
     256, "characters of X-Request-Id and X-Correlation-Id", None, "the worker makes its own"
@@ -68,11 +68,11 @@ REQUEST_ID = Limit(
 # Bodies
 BODY = Limit(16, "MiB of a body", (413, "too_large"), flag="--max-body")
 MEDIA_BODY = Limit(
-    160, "MiB of a body that may show pictures and sounds, where the model has a projector",
+    160, "MiB of a body that may have images or audio, if the model has a projector",
     (413, "too_large"), flag="--max-media-body",
 )  # fmt: skip
 BODIES = Limit(
-    256, "MiB of bodies that are on their way, or whose prompt is not ready", (429, "queue_full")
+    256, "MiB of bodies that are arriving, or whose prompt is not ready", (429, "queue_full")
 )  # fmt: skip
 # A million empty lists take 150 ms to decode, megabytes of text few.
 PARTS = Limit(2**19, "lists, objects and fields of a body of more than 256 KiB", (413, "too_large"))
@@ -85,43 +85,41 @@ TEXT = Limit(2**21, "characters of a text for /tokenize")
 TOKENS = Limit(2**21, "tokens for /detokenize")
 COUNTED = Limit(
     2**21, "characters of a prompt that is too long, whose tokens are counted", None,
-    "the error's number is reckoned from them",
+    "the error's number is extrapolated from them",
 )  # fmt: skip
 MESSAGES = Limit(4096, "messages of a conversation")
 TOOLS = Limit(1024, "tools")
 TEMPLATE = Limit(
     2000, "milliseconds of CPU time of the chat template, and 5 for each message; 6,000 at most"
 )  # fmt: skip
-MADE = Limit(
-    2**24, "characters that the chat template makes, and 64 more for each that it is given"
-)
+MADE = Limit(2**24, "characters of the chat template's output, and 64 more for each of its input")
 RANGE = Limit(10_000, "numbers of a range in the chat template")
 
-# Pictures and sounds
-MEDIA = Limit(64, "pictures and sounds of a request")
-PIXELS = Limit(50_000_000, "pixels of a picture", (400, "bad_medium"))
-SOUND = Limit(1800, "seconds of a sound", (400, "bad_medium"))
+# Images and audio
+MEDIA = Limit(64, "images and audio files in a request")
+PIXELS = Limit(50_000_000, "pixels of an image", (400, "bad_medium"))
+SOUND = Limit(1800, "seconds of audio", (400, "bad_medium"))
 MEDIUM_TIME = Limit(
-    120, "seconds for the vectors of a picture or sound", (400, "bad_medium")
+    120, "seconds to encode an image or audio", (400, "bad_medium")
 )  # fmt: skip
 MEDIUM_MEMORY = Limit(
-    2048, "MiB that a picture or sound may take while it is read", (400, "bad_medium")
+    2048, "MiB of memory to encode an image or audio", (400, "bad_medium")
 )  # fmt: skip
-FETCHED = Limit(20, "MB of pictures and sounds that a request has fetched", (400, "bad_medium"))
-FETCH_TIME = Limit(10, "seconds in which they must come", (400, "bad_medium"))
+FETCHED = Limit(20, "MB of images and audio that are fetched for a request", (400, "bad_medium"))
+FETCH_TIME = Limit(10, "seconds to fetch them", (400, "bad_medium"))
 MEDIA_KEPT = Limit(
-    256, "MiB of pictures and sounds as the model reads them", None,
-    "those go that nobody asked for longest, and are read again",
+    256, "MiB of embeddings of images and audio", None,
+    "the least recently used are dropped, and encoded again",
 )  # fmt: skip
 MEDIA_LENT = Limit(
-    2, "times the cells of the context: vectors of pictures and sounds whose requests wait or run",
+    2, "times the cells of the context: embeddings of images and audio whose requests wait or run",
     (429, "queue_full"),
 )  # fmt: skip
 
-# Vectors
-EMBEDDED = Limit(2048, "texts whose vectors or scores are wanted")
-TOKEN_VECTORS = Limit(16_384, "tokens of a request for a vector of each token")
-ADAPTERS = Limit(8, "adapters that count at once")
+# Embeddings
+EMBEDDED = Limit(2048, "texts to embed or score")
+TOKEN_VECTORS = Limit(16_384, "tokens of a request for an embedding of each token")
+ADAPTERS = Limit(8, "adapters that apply at once")
 
 # Answers
 SEQUENCES = Limit(128, "continuations: n, best_of, and prompts × best_of")
@@ -145,12 +143,12 @@ ELEMENTS = Limit(20_000, "elements of a GBNF grammar, its repetitions written ou
 LARK_PARTS = Limit(1000, "rules, groups and classes of characters of a grammar in Lark")
 # Where a text may be each of them a letter costs their square, and more: 60 took a second.
 BRANCHES = Limit(64, "alternatives of a rule in Lark, without its different texts")
-NESTED = Limit(1000, "rules, groups and repetitions of a GBNF grammar in each other")
+NESTED = Limit(1000, "nested rules, groups and repetitions of a GBNF grammar")
 REPEATS = Limit(1000, "repetitions in a GBNF grammar")
-SCHEMA_DEPTH = Limit(64, "schemas in each other")
+SCHEMA_DEPTH = Limit(64, "nested schemas")
 # Native code takes 5 kB of its stack for each.
-REFERRED_DEPTH = Limit(250, "schemas in each other, with those that they refer to")
-SUBSCHEMAS = Limit(20_000, "schemas in a schema, each counted where it is used")
+REFERRED_DEPTH = Limit(250, "nested schemas, with those that they refer to")
+SUBSCHEMAS = Limit(20_000, "schemas in a schema, each counted per use")
 PATTERNED = Limit(128, "patternProperties of a schema")
 # Native code tries all combinations of their halves in one step: 14 take 0.2 s, 26 a day.
 PATTERNS = Limit(8, "patterns, formats and lengths for one string")
@@ -164,13 +162,13 @@ FUEL = Limit(500_000, "units of llguidance for the regular expressions of a cons
 SYMBOLS = Limit(30_000, "symbols of a constraint's rules, as llguidance counts them")
 # 0.7 kB each. A string with maxLength takes 20 for each token.
 LEXER_STATES = Limit(
-    100_000, "states that a constraint's lexer comes to", beyond="in a stream the text ends with it"
+    100_000, "states of a constraint's lexer", beyond="in a stream the text ends with it"
 )
 LOOSENING = Limit(
     1000, "milliseconds of CPU time for the schemas of all tools", None,
     "the others are held as any object",
 )  # fmt: skip
-LONG = Limit(8, "requests whose constraints take long", (429, "queue_full"))
+LONG = Limit(8, "requests with slow constraints", (429, "queue_full"))
 
 # What is kept of responses
 STORED = Limit(1024, "stored responses", None, _DROPPED)
@@ -180,7 +178,7 @@ STORED_BYTES = Limit(64, "MiB of stored responses and their input", None, _DROPP
 JOB_PROMPT = Limit(32_768, "characters of a job's prompt", _WRONG_JOB)
 JOB_STOPS = Limit(4, "stop strings of a job", _WRONG_JOB)
 JOB_STOP = Limit(100, "characters of a job's stop string", _WRONG_JOB)
-UNREAD = Limit(128, "jobs that wait for their readers", (429, "QUEUE_FULL"))
+UNREAD = Limit(128, "unread jobs", (429, "QUEUE_FULL"))
 
 
 def table() -> dict[str, Limit]:

@@ -127,6 +127,6 @@ def test_a_quantiser_that_dies_names_the_tensor(tmp_path: Path) -> None:
     )  # fmt: skip
     assert child.returncode == BackendError.exit_code
     last = child.stderr.splitlines()[-1]
-    assert last.startswith("error: NATIVE_DEATH: llama.cpp died of SIGSEGV while it quantised ")
+    assert last.startswith("error: NATIVE_DEATH: llama.cpp died of SIGSEGV while it quantized ")
     assert ".weight of f32.gguf" in last
     assert not (tmp_path / "q.gguf").exists()

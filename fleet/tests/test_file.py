@@ -109,7 +109,7 @@ def test_all_that_a_file_can_say(tmp_path: Path) -> None:
         ("[models.a]\noptions = ['--help']", "line 2, [models.a]: options: --help is no option"),
         (
             "[models.a]\noptions = ['--draft', 'model']",
-            "line 2, [models.a]: options: --draft model needs a model that guesses.",
+            "line 2, [models.a]: options: --draft model needs a draft model.",
         ),
     ],
 )  # fmt: skip

@@ -58,7 +58,7 @@ def test_a_line_for_each_file(folder: Path, capsys: pytest.CaptureFixture[str]) 
     assert bad.startswith(f"bad   {folder}/cut.gguf: TRUNCATED: The file ends before the weights")
     assert "(byte " in bad
     assert good == f"good  {folder}/good.gguf (llama, Q4_0, 73.3 KiB)"
-    said = "MMPROJ: It is a projector of kind mlp that makes vectors of 64 numbers of pictures."
+    said = "MMPROJ: It is a projector of kind mlp that makes embeddings of 64 numbers of images."
     assert other == f"other {folder}/mmproj.gguf: {said}"
     assert prose == "3 files checked, 1 bad\n"
     code, lines, prose = check(capsys, folder / "good.gguf")

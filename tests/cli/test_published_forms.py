@@ -104,7 +104,7 @@ def named(server: Server) -> None:
 
 
 def quantised_cells(server: Server) -> None:
-    (warning,) = (json.loads(line) for line in server.lines if "a quantised KV cache" in line)
+    (warning,) = (json.loads(line) for line in server.lines if "a quantized KV cache" in line)
     assert (warning["cache_type_k"], warning["cache_type_v"]) == ("q8_0", "q8_0")
 
 

@@ -46,7 +46,9 @@ def test_a_page_instead_of_the_file_is_not_gone_on_from(machine: Machine) -> Non
     fetched later."""
     machine.hub.troubles.replace = b"\n<!doctype HTML><html>log in</html>"
     error = machine.refused("pull", "tiny:Q4_0")
-    assert error.startswith("error: NOT_THE_FILE: What came as tiny.Q4_0.gguf is a web page. Check")
+    assert error.startswith(
+        "error: NOT_THE_FILE: The download of tiny.Q4_0.gguf is a web page. Check"
+    )
     assert len(machine.hub.of("cdn", "GET")) == 1
     machine.hub.troubles.replace = None
     done = machine.run("pull", "tiny:Q4_0")
@@ -68,7 +70,7 @@ def test_a_page_instead_of_the_rest_keeps_what_is_here(large: Machine) -> None:
     for page in (b"<html>log in</html>", b"\n<!doctype HTML>" + bytes(9 << 20), b'{"error": "x"}'):
         large.hub.troubles.replace = page
         error = large.refused("pull", "tiny:Q8_0")
-        assert error.startswith("error: NOT_THE_FILE: What came as tiny.Q8_0.gguf is ")
+        assert error.startswith("error: NOT_THE_FILE: The download of tiny.Q8_0.gguf is ")
         assert partial.read_bytes() == have
     large.hub.troubles.replace, large.hub.troubles.no_ranges = None, False
     (model,) = large.pulled("tiny:Q8_0")

@@ -39,8 +39,8 @@ def test_runs() -> None:
 @pytest.mark.parametrize(
     ("prompt", "scores", "why"),
     [
-        (PROMPT, 1, "pictures have no scores"),
-        (Prompt(PROMPT.tokens[:8], media=PROMPT.media), None, "ends with text"),
+        (PROMPT, 1, "images have no scores"),
+        (Prompt(PROMPT.tokens[:8], media=PROMPT.media), None, "must end with text"),
         (Prompt(PROMPT.tokens), None, "token ids outside"),
         (Prompt((5, 6, -1, -2, 7), media=PROMPT.media[:1]), None, "token ids outside"),
     ],

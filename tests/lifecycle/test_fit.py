@@ -63,7 +63,7 @@ def test_the_context_is_fitted_to_a_cgroup(tiny: Path) -> None:
 @pytest.mark.parametrize(
     ("limit", "options", "hint"),
     [
-        (60, [], "No context fits: take a smaller quantisation, or free memory."),
+        (60, [], "No context fits: take a smaller quant level, or free memory."),
         (160, ["-c", "4000000"], "Start with --ctx-size "),
     ],
 )

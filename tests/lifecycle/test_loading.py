@@ -31,7 +31,7 @@ def test_a_quantised_cache_on_a_cpu_is_told(keys: str, values: str, said: int) -
             load_backend(MODEL_PATH, settings, prepare(MODEL_PATH, settings)).close()
     finally:
         log.configure("console", "error")
-    told = [line for line in lines if "quantised KV cache" in str(line["event"])]
+    told = [line for line in lines if "quantized KV cache" in str(line["event"])]
     assert len(told) == said
     assert all("3 to 4 times" in line["event"] and "bench" in line["hint"] for line in told)
 

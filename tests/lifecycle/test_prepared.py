@@ -54,7 +54,7 @@ def test_a_projector_of_another_model(tmp_path: Path) -> None:
     """Named it is refused; beside the model it is left out, and the log says why."""
     model, projector = write_llava(tmp_path)
     config = replace(load_config(model), embedding=128)
-    with pytest.raises(ModelFileError, match="vectors of 64 numbers, and the model's have 128"):
+    with pytest.raises(ModelFileError, match="embeddings of 64 numbers, and the model's have 128"):
         find_projector(config, Settings(mmproj=str(projector)))
     assert find_projector(config, Settings()) is None
 

@@ -64,5 +64,5 @@ def test_a_file_that_cannot_be_used(spoil: Callable[[Path], None], tmp_path: Pat
         assert server.post(BODY).status_code == 200
         assert path.with_suffix(".bad").exists()
         stop(server)
-        assert server.logged("texts to guess from are put aside")["file"] == str(path)
+        assert server.logged("texts for drafting are put aside")["file"] == str(path)
     assert path.exists()

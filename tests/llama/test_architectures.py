@@ -312,7 +312,7 @@ def test_draft_model(name: str, path: Path, start: Open, unified: bool) -> None:
     """A model that drafts for itself saves steps and changes no token: with common beginnings,
     an abort, and sequences that are put back. Not where a tail cannot be cut."""
     if name in WHOLE_ONLY:
-        with pytest.raises(ModelLoadError, match="cannot guess"):
+        with pytest.raises(ModelLoadError, match="cannot draft"):
             start(draft=path)
         return
     session = start(draft=path, unified=unified, num_cells=1024, batch_size=64)

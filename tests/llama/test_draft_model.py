@@ -54,5 +54,5 @@ def test_a_model_with_one_state_cannot_draft(tmp_path: Path, backend: LlamaBacke
     from tests.support.models.architectures import WRITERS
     from worker.errors import ModelLoadError
 
-    with pytest.raises(ModelLoadError, match="cannot guess tokens"):
+    with pytest.raises(ModelLoadError, match="cannot draft tokens"):
         opened(WRITERS["mamba"](tmp_path / "mamba.gguf"), backend)

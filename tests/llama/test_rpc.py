@@ -41,9 +41,9 @@ on_rpc = pytest.mark.rpc
 @pytest.mark.parametrize(
     ("behaviour", "sentence"),
     [
-        (closes, "What listens on {} is no RPC server of llama.cpp."),
-        (HTTP, "What listens on {} is no RPC server of llama.cpp."),
-        (says(struct.pack("<Q", 2**62)), "What listens on {} is no RPC server of llama.cpp."),
+        (closes, "The server at {} is not an RPC server of llama.cpp."),
+        (HTTP, "The server at {} is not an RPC server of llama.cpp."),
+        (says(struct.pack("<Q", 2**62)), "The server at {} is not an RPC server of llama.cpp."),
         (silent, "The RPC server {} takes connections and says nothing for 1 seconds."),
         (drips, "The RPC server {} takes connections and says nothing for 1 seconds."),
         (
@@ -56,7 +56,7 @@ on_rpc = pytest.mark.rpc
         ),
         (count(0), "The RPC server {} offers 0 devices, and 1 to 15 can be used."),
         (count(2**32 - 1), "The RPC server {} offers 4294967295 devices, and 1 to 15 can be used."),
-        (hello, "What listens on {} is no RPC server of llama.cpp."),
+        (hello, "The server at {} is not an RPC server of llama.cpp."),
     ],
     ids=["closes", "http", "huge", "silent", "drips", "older", "newer", "none", "many", "cut"],
 )

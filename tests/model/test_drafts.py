@@ -46,7 +46,7 @@ def test_other_vocabularies(
     path = write(tmp_path / "draft.gguf", changed, **options)
     with pytest.raises(UsageError, match=why) as caught:
         load_draft_config(path, target)
-    assert "draft.gguf cannot guess tokens for target.gguf" in caught.value.message
+    assert "draft.gguf cannot draft tokens for target.gguf" in caught.value.message
     assert caught.value.hint is not None
 
 
@@ -66,7 +66,7 @@ def test_states_that_cannot_be_cut(tmp_path: Path) -> None:
     recurrent = WRITERS["mamba"](tmp_path / "mamba.gguf")
     llama = write(tmp_path / "llama.gguf")
     for target, draft in ((recurrent, llama), (llama, recurrent)):
-        with pytest.raises(UsageError, match="cannot forget a wrong guess"):
+        with pytest.raises(UsageError, match="cannot reject a draft token"):
             load_draft_config(draft, load_config(target))
 
 
@@ -74,6 +74,6 @@ def test_states_that_cannot_be_cut(tmp_path: Path) -> None:
 def test_no_guesses_from_its_text_either(name: str, tmp_path: Path) -> None:
     """Guesses that could not be verified are refused, not left out in silence."""
     path = WRITERS[name](tmp_path / "model.gguf")
-    with pytest.raises(UsageError, match="cannot forget a wrong guess") as caught:
+    with pytest.raises(UsageError, match="cannot reject a draft token") as caught:
         prepare(path, Settings(draft="ngram"))
     assert "Leave --draft out." in str(caught.value.hint)

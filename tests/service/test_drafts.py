@@ -65,7 +65,7 @@ def test_a_file_without_heads_is_refused(words: str, tiny: Path) -> None:
     assert done.returncode == 2
     last = done.stderr.splitlines()[-1]
     assert "There is no draft model, and " in last
-    assert "cannot guess its own tokens: the file has no heads" in last
+    assert "cannot draft its own tokens: the file has no heads" in last
 
 
 def test_another_vocabulary_is_refused(tiny: Path, tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_another_vocabulary_is_refused(tiny: Path, tmp_path: Path) -> None:
     done = ended("serve", "--model", tiny, "-md", other, "--port", "0")
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith(
-        "error: USAGE: other.gguf cannot guess tokens for tiny.gguf"
+        "error: USAGE: other.gguf cannot draft tokens for tiny.gguf"
     )
 
 

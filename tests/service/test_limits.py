@@ -18,7 +18,7 @@ from worker.grammar.constraint import Constraint
 from worker.limits import LARK, REQUEST_ID, Limit, table
 from worker.settings import OPTIONS
 
-DOCS = Path(__file__).parent.parent.parent / "docs" / "limits.md"
+DOCS = Path(__file__).parent.parent.parent / "docs" / "size-limits.md"
 TABLE = table()
 
 Body = dict[str, Any]

@@ -120,7 +120,7 @@ def _event(data: bytes) -> bytes:
 _INTERVAL_S = 0.5
 
 
-@get(paths.REQUESTS, summary="What the worker does")
+@get(paths.REQUESTS, summary="Running and recent requests")
 async def live_requests(
     request: HttpRequest, lookout: RequestView, stream: str = "", interval: str | None = None
 ) -> Response[Any]:
@@ -157,7 +157,7 @@ _SECONDS = f"from {MIN_INTERVAL_S:g} to {MAX_INTERVAL_S:g}"
 
 API = Api(
     name="Requests",
-    text="What the worker does now and did last, and how to end it.",
+    text="Running and recent requests, and how to cancel one.",
     routes=(
         Described(
             handler=live_requests,

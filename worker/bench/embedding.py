@@ -26,7 +26,7 @@ FORMAT = "worker-bench-vectors-1"
 HEADINGS = ("level", "size", "bits", "texts/s", "peak", "cosine", "least", "top 10", "Kendall")
 NEIGHBOURS = 10
 RULE = (
-    f"A level may be taken when {NEIGHBOURS} nearest neighbours are the reference's in 95 of 100 "
+    f"A level qualifies if {NEIGHBOURS} nearest neighbors are the reference's in 95 of 100 "
     "cases. Of these the fastest, and all within 3 % or its error; of these the smallest."
 )
 _LEAST_OVERLAP, _SAME_SPEED = 0.95, 0.03

@@ -123,7 +123,7 @@ def levels_of_source(
     if config.quant not in _PLAIN:
         if quants or reference not in (None, config.quant):
             raise UsageError(
-                f"{path.name} is {config.quant}, and quantising it again would lose quality twice.",
+                f"{path.name} is {config.quant}, and quantizing it again would lose quality twice.",
                 hint="Give its F16, BF16 or F32 file, or several files of the model.",
             )
         return (own,), None

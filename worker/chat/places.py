@@ -263,7 +263,7 @@ class PlaceProbe(TemplateProbe):
             "odd arguments": "as they are" if self.keeps_odd else "the call is written as text",
             "results": "shown" if self.knows_results else "given as the user's",
             "thoughts": thoughts,
-            "neighbours of one role": f"joined: {', '.join(merged)}" if merged else "kept",
+            "neighbors of one role": f"joined: {', '.join(merged)}" if merged else "kept",
             "assistant first": "kept" if self.keeps_early_answers else "a user's turn before it",
             "ids of calls": "nine letters and digits" if self.wants_short_ids else "any",
             "unknown": self.unknown,

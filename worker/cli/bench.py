@@ -35,13 +35,12 @@ _GB = 10**9
 
 
 DESCRIPTION = (
-    "Size, loading, speed (bare and over HTTP), memory and quality of each quant "
-    "level of a model, each in a process of its own, and the level to take on this machine. "
-    "Of a model that makes vectors: how near they are to the reference's, and texts a second. "
-    "A file in F16, BF16 or F32 is quantised; several files of one model are compared as they "
-    "are; with --lora one file is, with and without each adapter. Pictures are not measured, "
-    "and no projector is loaded. Interrupted, the same "
-    "command goes on where it was."
+    "Measures size, loading, speed (bare and over HTTP), memory and quality of each quant "
+    "level of a model, each in a separate process, and recommends a level for this machine. "
+    "For an embedding model it measures the distance to the reference, and texts per second. "
+    "A file in F16, BF16 or F32 is quantized; several files of one model are compared as they "
+    "are. With --lora one file is measured with and without each adapter. Images are not "
+    "measured, and no projector is loaded. After an interruption the same command continues."
 )
 EXAMPLE = "Example: worker bench model-f16.gguf --quants Q8_0,Q5_K_M,Q4_K_M --out report"
 
@@ -54,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--quants", metavar="A,B", help="levels to measure (Q8_0 to Q2_K, or all that are there)")
     add("--reference", metavar="QUANT", help="what quality is measured against (the largest)")
     add("--text", metavar="FILE", help="text to measure quality on, in UTF-8")
-    add("--imatrix", metavar="FILE", help="importance matrix to quantise with")
+    add("--imatrix", metavar="FILE", help="importance matrix to quantize with")
     add("--no-quality", action="store_true", help="speed and memory only")
     effort = parser.add_mutually_exclusive_group()
     effort.add_argument("--quick", action="store_true", help="fewer repetitions and less text")
@@ -65,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="the report as JSON on standard output")
     add("--fresh", action="store_true", help="take no timings of an interrupted run")
     add("--cache-gb", type=reader(number(0, 1e9)), metavar="GB",
-        help="bound of what is kept: quantised files, reference rows (20)")  # fmt: skip
+        help="limit of cached data: quantized files, reference rows (20)")  # fmt: skip
     add("--clean", action="store_true", help="remove what was kept, and do nothing else")
     add("--compare", nargs=2, metavar=("A.json", "B.json"),
         help="show what changed between two reports and whether it is real")  # fmt: skip
@@ -158,7 +157,7 @@ def _plan(arguments: argparse.Namespace) -> tuple[BenchPlan, bool]:
 
     settings = with_draft_path(settings_from(arguments))
     if settings.draft not in (None, "model", "mtp"):
-        raise UsageError("worker bench measures guesses of --draft-model or of --draft mtp.")
+        raise UsageError("worker bench measures drafting with --draft-model or --draft mtp.")
     levels, source = levels_of(arguments, settings)
     if settings.lora:
         levels = with_adapters(levels, settings.lora)
@@ -175,7 +174,7 @@ def _plan(arguments: argparse.Namespace) -> tuple[BenchPlan, bool]:
     config = load_config(known, purpose="serve")
     makes_vectors = config.only_embeds or settings.pooling is not None
     if makes_vectors and arguments.no_quality:
-        raise UsageError("Of a model that makes vectors, what is compared is these.",
+        raise UsageError("An embedding model is compared by its embeddings.",
                          hint="Leave --no-quality out.")  # fmt: skip
     if makes_vectors and levels[-1].lora is not None:
         raise UsageError("Vectors are computed without adapters.", hint="Leave --lora out.")

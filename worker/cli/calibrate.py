@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 DESCRIPTION = (
-    "Times fused and plain attention on this CPU, in a layer with the heads of a "
-    "model, and keeps what is found: workers take it at their next start. A worker that finds "
-    "nothing kept does the same before it is ready."
+    "Times flash and standard attention on this CPU, in a layer with the heads of a "
+    "model, and caches the result: workers use it at their next start. Without a cached "
+    "result a worker does the same before it is ready."
 )
 EXAMPLE = "Example: worker calibrate tinyllama.Q4_K_M.gguf"
 

@@ -23,12 +23,11 @@ from worker.hub.catalog import load_catalog
 from worker.machine import human_bytes
 
 DESCRIPTION = (
-    "Check model files as the service does before it loads one, and say of each "
-    "what is wrong and where. Folders are searched for *.gguf, and the files of a split model "
-    "count as one. Importance matrices, vocabularies, encoders and draft models are bad where "
-    "they are named, because they cannot be served, and merely told where a folder holds "
-    "them. With --lora or --mmproj each model is bad that one of these does not fit. "
-    "Exits with 1 when a file is bad."
+    "Checks model files as the service does before it loads one, and reports what is "
+    "wrong and where. Folders are searched for *.gguf; the files of a split model are one "
+    "model. Importance matrices, vocabularies, encoders and draft models cannot be served: "
+    "they are bad if you name them, and only listed in a folder. With --lora or --mmproj a "
+    "model is bad if one of these does not fit. Exits with 1 if a file is bad."
 )
 EXAMPLE = (
     "Example: worker check ~/models; "

@@ -128,7 +128,7 @@ def _about(
         for file, data in images:
             mark = media.mark("image", base64.b64encode(data).decode(), (file, "image"))
             if mark is None:
-                raise UsageError("This model sees no pictures.")
+                raise UsageError("This model does not accept images.")
             reader.read(reader.digest(data), data, "image")
             said += mark
         said = _templated(said + text, vocab, tokenizer)

@@ -219,9 +219,7 @@ def _check_draft(found: Mapping[str, Any]) -> None:
     """Raise UsageError where there is a draft model and nobody asks it, or the other way round."""
     draft, there = found.get("draft"), "draft_model" in found
     if draft == "model" and not there:
-        raise UsageError(
-            "--draft model needs a model that guesses.", hint="Add --draft-model FILE."
-        )
+        raise UsageError("--draft model needs a draft model.", hint="Add --draft-model FILE.")
     if there and draft not in (None, "auto", "model", "both"):
         raise UsageError(
             f"--draft {draft} does not use the draft model.", hint="Leave one of them out."

@@ -129,9 +129,9 @@ def _table(
         ("copies", plan.copy_bytes, "states on their way out of the KV cache and back"),
         ("process", plan.process_bytes, "interpreter, libraries, vocabulary"),
         ("adapters", plan.adapter_bytes, "their matrices, and room for more"),
-        ("drafts", plan.draft_bytes, "a model or heads that guess: weights, KV cells, compute"),
-        ("projector", plan.projector_bytes, "pictures or sounds to vectors: weights, compute"
-         + (f"; a picture takes up to {projector.cells:,} cells" * bool(projector.cells)
+        ("drafts", plan.draft_bytes, "a draft model or MTP heads: weights, KV cells, compute"),
+        ("projector", plan.projector_bytes, "the image and audio encoder: weights, compute"
+         + (f"; an image takes up to {projector.cells:,} cells" * bool(projector.cells)
             if projector else "")),
         ("vectors", plan.embedding_bytes, "a context of their own: KV cells, compute, logits"),
     )  # fmt: skip

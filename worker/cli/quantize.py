@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 DESCRIPTION = (
-    "Quantise a GGUF file with llama.cpp. The result takes its name when it is "
-    "whole; an interruption leaves nothing under it."
+    "Quantizes a GGUF file with llama.cpp. The result gets its name once it is "
+    "complete; an interruption leaves no file with that name."
 )
 EXAMPLE = "Example: worker quantize model-f16.gguf model-Q4_K_M.gguf Q4_K_M"
 
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--imatrix", metavar="FILE", help="importance matrix of llama-imatrix")
     switches = (
-        ("--allow-requantize", "also take a source that is quantised already"),
+        ("--allow-requantize", "also accept a source that is already quantized"),
         ("--leave-output-tensor", "keep output.weight as it is"),
         ("--pure", "one encoding for all matrices instead of llama.cpp's mix"),
         ("--dry-run", "only say what would be written"),
@@ -92,7 +92,7 @@ def _table(made: QuantizePlan, *, dry_run: bool) -> Any:
     if made.needs_imatrix:
         rows["needs --imatrix"] = counted(len(made.needs_imatrix), "tensor")
     if made.requantized:
-        rows["quantised again"] = f"{counted(len(made.requantized), 'tensor')} (--allow-requantize)"
+        rows["quantized again"] = f"{counted(len(made.requantized), 'tensor')} (--allow-requantize)"
     return pairs(f"{made.type_name} (dry run: nothing was written)" if dry_run else made.type_name,
                  rows)  # fmt: skip
 

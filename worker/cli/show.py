@@ -128,7 +128,7 @@ def sections(config: ModelConfig, header: Header) -> Iterable[tuple[str, dict[st
     yield "Recommended sampling", _given(config.sampling)
     if config.tokenizer:
         yield "Chat template", _templates(config.tokenizer)
-        yield "What is said, by the chat template", places(config.tokenizer, header)
+        yield "Messages, by the chat template", places(config.tokenizer, header)
     yield "Files", {file.path: human_bytes(file.size) for file in config.files}
 
 
@@ -161,7 +161,7 @@ def _shape(config: ModelConfig) -> dict[str, str]:
         if any(experts.feed_forward):
             rows["expert feed-forward"] = _layers(experts.feed_forward)
     if config.nextn_layers:
-        rows["heads that guess"] = str(config.nextn_layers)
+        rows["MTP heads"] = str(config.nextn_layers)
     if config.recurrent:
         rows["recurrent"] = ", ".join(f"{k} {v}" for k, v in _given(config.recurrent, 0).items())
     return rows

@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 
 
 DESCRIPTION = (
-    "Versions, the backends of the installed llama.cpp and the devices they see, "
-    "which features of this CPU it uses, since when that is proven, and which attention is "
-    "faster here, as far as that is measured."
+    "Shows versions, the backends of the installed llama.cpp and their devices, the CPU "
+    "features in use, the last self-test, and which attention is faster here, if measured."
 )
 EXAMPLE = "Example: worker version --json"
 
@@ -56,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     console.print(f"worker {__version__}, llama-cpp-python {bindings}{own}")
     console.print(f"backends: {', '.join(build.backends)}")
     if not library.reads_media():
-        console.print("reads no pictures and sounds: `make install MTMD=1` adds libmtmd")
+        console.print("accepts no images and audio: `make install MTMD=1` adds libmtmd")
     console.print(f"CPU: {machine.cpu()[0]}; {_proven(proof)}")
     for found in kept():
         console.print(f"attention: {told(found)}")

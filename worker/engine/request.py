@@ -189,7 +189,7 @@ def check_request(request: Request, vocab_size: int, max_length: int) -> None:
     check_length(len(tokens), max_length, param, output=0 if params.max_tokens == 0 else 1)
     vectors = sum(len(medium.vectors) for medium in request.prompt.media)
     if vectors and (tokens[-1] < 0 or params.prompt_logprobs is not None):
-        raise RequestError("A prompt ends with text, and pictures have no scores.", param=param)
+        raise RequestError("A prompt must end with text, and images have no scores.", param=param)
     if sum(token < 0 for token in tokens) != vectors or max(tokens) >= vocab_size:
         raise RequestError(
             f"The prompt holds token ids outside 0 to {vocab_size - 1}.", param=param

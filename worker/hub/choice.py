@@ -1,6 +1,6 @@
 """Which encodings a repository offers, and which one to take where the user named none.
 
-Files that lie beside a model and are none (projectors, importance matrices, heads that guess) have
+Files that lie beside a model and are none (projectors, importance matrices, MTP heads) have
 words in their names that names of models have too: `m-imatrix-Q4_K_M.gguf` was quantised with a
 matrix, `m-MTP-Q8_0.gguf` has heads in it.
 """

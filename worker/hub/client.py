@@ -164,7 +164,7 @@ def download(file: HubFile, blob: Path, arrived: Count, checked: Count) -> None:
             partial.unlink(missing_ok=True)
             check_begin(file.path, _head(stream))
             raise DownloadError(
-                f"What arrived as {file.path} is not what the Hub announced, so it was removed.",
+                f"{file.path} differs from what the Hub announced, so it was removed.",
                 hint="Run the same command again; if it stays so, something between here and the "
                 "Hub changes what passes through.",
                 code="WRONG_CHECKSUM",

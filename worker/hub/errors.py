@@ -45,7 +45,7 @@ def check_begin(path: str, head: bytes) -> None:
         begin = head[:60].decode(errors="replace")
         what = f"no GGUF file, it begins with {begin!r}"
     raise DownloadError(
-        f"What came as {path} is {what}.",
+        f"The download of {path} is {what}.",
         hint=f"{NO_HUB} Then run the same command again.",
         code="NOT_THE_FILE",
     )
@@ -144,7 +144,7 @@ def _refused(error: HfHubHTTPError, repo: str, revision: str, path: str | None) 
     if isinstance(error, RepositoryNotFoundError) or status in (401, 403, 404):
         return DownloadError(
             f"The Hub has no repository {repo} that can be read from here.",
-            hint=f"Check its name; where it is private, {_TOKEN}.",
+            hint=f"Check its name; if it is private, {_TOKEN}.",
             code="REPO_NOT_FOUND",
         )
     if status == 429:

@@ -109,9 +109,7 @@ def load_parts(
                 if settings.uses_heads or not prepared.uses_heads:
                     raise
                 prepared = msgspec.structs.replace(prepared, guesses="auto")
-                log.get("load").warning(
-                    "the file's heads that guess tokens are not used", reason=str(error)
-                )
+                log.get("load").warning("the file's MTP heads are not used", reason=str(error))
         with timed("store"):
             store = open_store(settings, prepared, backend)
             recalls = prepared.guesses in ("auto", "both")

@@ -117,7 +117,7 @@ class Recalled:
         except FileNotFoundError:
             return
         except (OSError, ValueError) as error:
-            _log.warning("texts to guess from are put aside", file=str(path), why=str(error))
+            _log.warning("texts for drafting are put aside", file=str(path), why=str(error))
             with contextlib.suppress(OSError):
                 path.replace(path.with_suffix(".bad"))
 
@@ -130,4 +130,4 @@ class Recalled:
             with written_whole(self._path) as partial:
                 texts.tofile(partial)
         except OSError as error:
-            _log.warning("texts to guess from are not kept", why=str(error))
+            _log.warning("texts for drafting are not saved", why=str(error))

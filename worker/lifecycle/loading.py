@@ -164,7 +164,7 @@ def _tell_of_slow_cache(backend: LlamaBackend, settings: Settings) -> None:
     on_cpu = any(device == "CPU" for _, device in backend.context.residency.layers)
     if on_cpu and any(CACHE_ENCODINGS[name].quantized for name in types):
         log.get("load").warning(
-            "a quantised KV cache on a CPU: after 4,096 tokens reading is 3 to 4 times slower",
+            "a quantized KV cache on a CPU: after 4,096 tokens prompts are 3 to 4 times slower",
             cache_type_k=settings.cache_type_k,
             cache_type_v=settings.cache_type_v,
             hint="use f16 if it fits; `worker bench MODEL` measures it on this machine",
@@ -177,7 +177,7 @@ def _tell_of_scores(config: ModelConfig, shape: EmbeddingShape) -> None:
         return
     if shape.pooling != "rank":
         log.get("load").warning(
-            "a reranker that makes vectors: /v1/rerank refuses",
+            "a reranker that makes embeddings: /v1/rerank refuses",
             pooling=shape.pooling,
             hint="start it with --pooling rank to have scores",
         )
@@ -197,8 +197,8 @@ def open_draft(
         draft = Heads(backend)
         if not backend.shape.takes_back:
             log.get("load").warning(
-                "heads that guess tokens are loaded and inactive: this build of llama.cpp cannot "
-                "take a wrong guess back in such a model"
+                "MTP heads are loaded and inactive: this build of llama.cpp cannot "
+                "reject a draft token in such a model"
             )
     elif prepared.draft is not None:
         draft = _open_model(prepared.draft, settings, prepared, backend)

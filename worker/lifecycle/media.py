@@ -130,7 +130,7 @@ class MediaReader:
                 self._lent -= self._returned.popleft()
             if self._lent + sum(map(len, vectors)) > self._most_lent:
                 raise QueueFullError(
-                    "Requests that wait hold too many pictures and sounds.", hint="Try again."
+                    "Waiting requests hold too many images and audio files.", hint="Try again."
                 )
             for each in vectors:
                 self._lent += len(each)

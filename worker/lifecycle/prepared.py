@@ -102,7 +102,7 @@ def find_projector(config: ModelConfig, settings: Settings) -> ProjectorConfig |
     if settings.mmproj is not None:
         if not can_read:
             raise UsageError(
-                "--mmproj: this build of llama.cpp has no libmtmd, which reads pictures.",
+                "--mmproj: this build of llama.cpp has no libmtmd, which encodes images and audio.",
                 hint="Install it with `make install MTMD=1`, or leave --mmproj out.",
             )
         projector = load_projector(Path(settings.mmproj))
@@ -235,7 +235,7 @@ def with_heads(
         why = None if one == other and one[0] else "they would take memory that the context needs"
     if why is None:
         return settings
-    log.get("load").warning("the file's heads that guess tokens are not used", reason=why)
+    log.get("load").warning("the file's MTP heads are not used", reason=why)
     return bare
 
 

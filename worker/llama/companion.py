@@ -134,7 +134,7 @@ class DraftModel(Companion):
             self.weights = stack.enter_context(Weights(path, load))
             if self.weights.is_recurrent or not self.weights.generates:
                 raise ModelLoadError(
-                    f"{path.name} cannot guess tokens: it does not go back to an earlier token.",
+                    f"{path.name} cannot draft tokens: it cannot return to an earlier token.",
                     hint="Choose another --draft-model.",
                 )
             options = replace(options, unified=True, chunk_outputs=0)

@@ -48,7 +48,7 @@ class TokenizerPatience:
         self._budget.check()
         if time.thread_time() > self.end:
             raise RequestError(
-                f"{self._param} takes the tokeniser longer than {TOKENIZING.most} ms.",
+                f"Tokenizing {self._param} takes longer than {TOKENIZING.most} ms.",
                 param=self._param,
                 hint="Shorten it.",
                 code=TOKENIZING.code,

@@ -159,7 +159,7 @@ def check_tensors(
     if blocks and stray + slack >= min(blocks.values()):
         raise ResidencyError(
             f"{human_bytes(stray)} of the layers that were to be offloaded stayed on the CPU.",
-            hint="The device cannot compute with these encodings: take another quantisation, "
+            hint="The device cannot compute with these encodings: take another quant level, "
             "or a lower --n-gpu-layers.",
         )
     if stray > slack:

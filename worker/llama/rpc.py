@@ -98,7 +98,7 @@ def _ask(server: str, address: tuple[str, int]) -> int:
         raise _silent(server) from None
     except ValueError:
         raise _unusable(
-            f"What listens on {server} is no RPC server of llama.cpp.", "Correct --rpc."
+            f"The server at {server} is not an RPC server of llama.cpp.", "Correct --rpc."
         ) from None
     limit = native.llama_max_devices() - len(library.device_handles())
     if not 0 < count <= limit:

@@ -40,7 +40,7 @@ _HIDDEN = {
     "GGML_NO_BACKTRACE": "1",
 }
 _CODE = "NOT_PROVEN"
-_HINT = "`make install` builds it for this CPU, without a feature that fails the proof."
+_HINT = "`make install` builds it for this CPU, without a feature that fails the self-test."
 _begun: dict[str, Proof] = {}
 _begun_lock = threading.Lock()
 
@@ -288,7 +288,7 @@ class _Child:
             self._process.kill()
             self._process.communicate()
             raise BackendError(
-                f"The proof of llama.cpp on this CPU took more than {PATIENCE_S:.0f} seconds.",
+                f"The self-test of llama.cpp on this CPU took more than {PATIENCE_S:.0f} seconds.",
                 hint="Start again when the machine is less busy.",
                 code=_CODE,
             ) from None
@@ -331,7 +331,7 @@ def _death(code: int, errors: bytes, where: str) -> str:
         return f"gives up at {where}: {last.partition('gave up: ')[2].rstrip('.')}"
     how = signal.Signals(-code).name if code < 0 else last.rstrip(".") or f"exit code {code}"
     raise BackendError(
-        f"llama.cpp could not be proven on this CPU: the proof ended at {where} with {how}.",
+        f"llama.cpp could not be proven on this CPU: the self-test ended at {where} with {how}.",
         hint="Start again; if memory is short, free some.",
         code=_CODE,
     )

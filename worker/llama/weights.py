@@ -133,7 +133,7 @@ class Weights:
                 f"llama.cpp could not load {path.name}",
                 lines,
                 hint=_READ_IT if unmapped else _CHECK_IT,
-                smaller="Free memory, or take a smaller quantisation.",
+                smaller="Free memory, or take a smaller quant level.",
             )
         self.handle = handle
         return [line for _, line in lines]

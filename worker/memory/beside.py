@@ -1,4 +1,4 @@
-"""What it takes beside the model: a model or heads that guess tokens, adapters."""
+"""What it takes beside the model: a draft model or MTP heads tokens, adapters."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def draft_bytes(
 
 
 def heads_bytes(config: ModelConfig, settings: Settings, num_cells: int) -> int:
-    """Bytes of the cells, compute buffer and logits of heads that guess the model's own tokens.
+    """Bytes of the cells, compute buffer and logits of MTP heads the model's own tokens.
 
     The model's hidden states, 4 bytes an element, wait in host memory until the heads are asked:
     one for each cell, and those of a batch as llama.cpp gives them, and as the heads read them.

@@ -346,7 +346,7 @@ def check_fit(plan: MemoryPlan, config: ModelConfig) -> None:
     elif plan.cache_bytes:  # it was asked for: nothing is left that could be fitted
         hint = "No context fits beside the cache: start with a smaller --cache-ram."
     else:
-        hint = "No context fits: take a smaller quantisation, or free memory."
+        hint = "No context fits: take a smaller quant level, or free memory."
     raise DoesNotFitError(f"{name} needs {need}, {have} are available.", hint=hint)
 
 

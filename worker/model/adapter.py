@@ -210,7 +210,7 @@ def _check_fits(
                 f"{target} is stored as NVFP4, which no adapter can change.",
                 field=target,
                 got="NVFP4",
-                hint="Take another quantisation of the model.",
+                hint="Take another quant level of the model.",
             )
 
 

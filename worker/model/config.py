@@ -123,7 +123,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
         if not self.only_embeds:
             return "writes text"
         ranks = self.vectors.pooling == "rank"
-        return f"{'scores texts' if ranks else 'turns texts into vectors'} and writes none"
+        return f"{'scores texts' if ranks else 'embeds texts'} and writes none"
 
     @property
     def task(self) -> str:

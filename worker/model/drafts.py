@@ -37,13 +37,13 @@ def load_draft_config(path: Path, target: ModelConfig) -> ModelConfig:
     check_forgets(target, "--draft-model")
     if draft.recurrent is not None:
         raise UsageError(
-            f"{path.name} keeps one state for all tokens and cannot forget a wrong guess.",
+            f"{path.name} keeps one state for all tokens and cannot reject a draft token.",
             hint="Choose another --draft-model.",
         )
     why = _difference(target, draft)
     if why is not None:
         raise UsageError(
-            f"{path.name} cannot guess tokens for {Path(target.path).name}: {why}.",
+            f"{path.name} cannot draft tokens for {Path(target.path).name}: {why}.",
             hint="Choose a --draft-model of the same family.",
         )
     return draft
@@ -53,8 +53,8 @@ def check_forgets(target: ModelConfig, option: str) -> None:
     """Raise UsageError where the model cannot forget a wrong guess; `option` asked for guesses."""
     if target.recurrent is not None:
         raise UsageError(
-            f"{target.architecture} models keep one state for all tokens, which cannot forget a "
-            "wrong guess.",
+            f"{target.architecture} models keep one state for all tokens, which cannot "
+            "reject a draft token.",
             hint=f"Leave {option} out.",
         )
 
@@ -96,7 +96,7 @@ def check_heads(config: ModelConfig) -> None:
     why = why_no_heads(config)
     if why is not None:
         raise UsageError(
-            f"There is no draft model, and {config.name or config.architecture} cannot guess its "
+            f"There is no draft model, and {config.name or config.architecture} cannot draft its "
             f"own tokens: {why}.",
             hint="Choose another --draft, or give a --draft-model.",
         )

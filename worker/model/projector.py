@@ -1,4 +1,4 @@
-"""What a projector's file says: the part of a model that makes vectors of pictures and sounds."""
+"""What a projector's file says: the part of a model that encodes images and audio."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ class ProjectorConfig(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def summary(self) -> str:
         """What it is, in half a sentence."""
-        what = " and ".join(["pictures"] * self.sees + ["sounds"] * self.hears)
+        what = " and ".join(["images"] * self.sees + ["audio"] * self.hears)
         width = f" of {self.output:,} numbers" if self.output else ""
-        return f"a projector of kind {self.kind} that makes vectors{width} of {what}"
+        return f"a projector of kind {self.kind} that makes embeddings{width} of {what}"
 
 
 def load_projector(path: Path) -> ProjectorConfig:
@@ -94,7 +94,7 @@ def load_projector(path: Path) -> ProjectorConfig:
     fields = Fields(header, "clip")
     has = {name: keys.get(f"clip.has_{name}_encoder") is True for name in _MODALITIES}
     if not any(has.values()):
-        raise _refused("NOT_PROJECTOR", f"{path.name} reads neither pictures nor sounds.")
+        raise _refused("NOT_PROJECTOR", f"{path.name} accepts neither images nor audio.")
     kinds = ("clip.projector_type", *(f"clip.{name}.projector_type" for name in _MODALITIES))
     kind = next((found for key in kinds if (found := fields.text(key))), "")
     numbers = {
@@ -128,7 +128,7 @@ def check_projector(projector: ProjectorConfig, model: ModelConfig) -> None:
         name = Path(projector.path).name
         raise _refused(
             "PROJECTOR_MISMATCH",
-            f"{name} makes vectors of {projector.output} numbers, and the model's have "
+            f"{name} makes embeddings of {projector.output} numbers, and the model's have "
             f"{model.embedding}.",
         )
 

@@ -139,7 +139,7 @@ def _answers(
 
 
 def _error(schema: JsonSchema) -> dict[str, Any]:
-    return {"description": "What went wrong.", "content": {JSON: {"schema": schema}}}
+    return {"description": "The error.", "content": {JSON: {"schema": schema}}}
 
 
 def _form(route: Described, media: str, schemas: Schemas) -> JsonSchema:

@@ -145,7 +145,7 @@ def test_a_reranker_that_makes_vectors(tmp_path: Path) -> None:
                 assert answer.json()["error"]["code"] == "no_scores"
                 assert "--pooling rank" in answer.json()["error"]["message"]
             assert server.post({"input": "a"}, "/v1/embeddings").status_code == 200
-            assert server.logged("a reranker that makes vectors: /v1/rerank refuses")
+            assert server.logged("a reranker that makes embeddings: /v1/rerank refuses")
     with serving("--model", says, "--pooling", "rank", "-t", "1") as server:
         assert len(scores_of(server, TEXTS)) == len(TEXTS)
 

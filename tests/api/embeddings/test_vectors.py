@@ -241,7 +241,7 @@ def test_an_embedding_model_writes_nothing(bert: tuple[Server, Embedder], path: 
     """It says what it is, in the shape of the path's errors."""
     answer = bert[0].post(WRITING[path], path)
     assert answer.status_code == 400
-    assert "is a bert model that turns texts into vectors" in answer.text
+    assert "is a bert model that embeds texts" in answer.text
 
 
 def test_it_says_what_it_is(bert: tuple[Server, Embedder], server: Server) -> None:

@@ -143,8 +143,8 @@ def test_answers_are_counted_by_route_and_error(counted: Server) -> None:
 
 
 def test_the_docs_name_all_of_them(counted: Server) -> None:
-    """docs/operations.md has each name of ours that is exported, and no other."""
-    page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
+    """docs/monitoring.md has each name of ours that is exported, and no other."""
+    page = (Path(__file__).parents[3] / "docs" / "monitoring.md").read_text()
     section = page.partition("\n## Metrics\n")[2].partition("\n## ")[0]
     named = set(re.findall(r"`(worker_\w+)`", section))
     text = http.get(counted.url + "/metrics").text

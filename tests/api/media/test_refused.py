@@ -40,7 +40,7 @@ BAD: dict[str, str] = {
     url_of(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic"): "is HEIC, which is not read",
     url_of(b"II*\0"): "is TIFF, which is not read",
     url_of(b"\n<?xml version='1.0'?><svg/>"): "is SVG, which is not read",
-    url_of(b"") + "#": "no base64",
+    url_of(b"") + "#": "not valid base64",
     "https://example.org/cat.png": "holds no bytes",
     "file:///etc/passwd": "holds no bytes",
 }
@@ -229,7 +229,7 @@ def test_too_many(seeing: Server) -> None:
     many = [picture(png(7, 7, seed)) for seed in range(65)]
     reply = seeing.post(chat(user(*many, words("?"))), CHAT)
     assert reply.status_code == 400
-    assert reply.json()["error"]["message"] == "A request may show 64 pictures and sounds."
+    assert reply.json()["error"]["message"] == "A request may show 64 images and audio files."
     assert seeing.post(chat(user(*[many[0]] * 65)), CHAT).status_code == 200
 
 

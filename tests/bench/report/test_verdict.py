@@ -129,7 +129,7 @@ def test_without_quality_nothing_is_recommended() -> None:
     )  # fmt: skip
     twin = replaced(levels[-1], quant="Q2_K_S", size_bytes=levels[-1].size_bytes - 1)
     reasons = judge([*levels, twin], 0.05).reasons
-    assert reasons[1] == "The fastest is Q2_K, from which Q2_K_S cannot be told."
+    assert reasons[1] == "The fastest is Q2_K, indistinguishable from Q2_K_S."
 
 
 def test_a_level_that_failed_costs_no_other() -> None:

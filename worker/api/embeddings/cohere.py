@@ -59,7 +59,7 @@ class CohereEmbedReply(msgspec.Struct, kw_only=True):
 def cohere_request(body: CohereEmbedRequest, facts: ModelFacts, budget: Budget) -> EmbeddingRequest:
     check_pooled(facts)
     if body.images:
-        raise RequestError("This model makes vectors of texts, not of images.", param="images")
+        raise RequestError("This model embeds texts, not images.", param="images")
     check_width(body.output_dimension, facts, "output_dimension")
     for place, kind in enumerate(body.embedding_types or ()):
         if kind not in TYPES:

@@ -164,7 +164,7 @@ def check_scores(facts: ModelFacts) -> TextEmbedder:
         )
     if embedder.pooling != "rank" and facts.config.vectors.classifies:
         raise RequestError(
-            f"{facts.model_id} is a reranker that makes vectors now: pooling {embedder.pooling}.",
+            f"{facts.model_id} is a reranker that embeds now: pooling {embedder.pooling}.",
             hint="Start it with --pooling rank.",
             code="no_scores",
         )

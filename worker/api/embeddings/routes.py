@@ -120,7 +120,7 @@ def _told(vector: np.ndarray, body: EmbeddingsRequest) -> Any:
     return encoded(vector, kind, as_text=BASE64 in (body.encoding_format, body.embedding_type))
 
 
-@post("/v1/embeddings", status_code=200, summary="Vectors of texts (OpenAI embeddings)")
+@post("/v1/embeddings", status_code=200, summary="Embeddings (OpenAI)")
 async def embeddings(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
     """One for each text."""
     body = await preparing.body(request, EmbeddingsRequest)
@@ -137,7 +137,7 @@ async def embeddings(request: HttpRequest, facts: ModelFacts, preparing: Prepari
     return VectorExchange(wanted, preparing, request.url.path, reply)
 
 
-@post(["/embedding", "/embeddings"], status_code=200, summary="Vectors of texts (llama-server)")
+@post(["/embedding", "/embeddings"], status_code=200, summary="Embeddings (llama-server)")
 async def llama_embeddings(
     request: HttpRequest, facts: ModelFacts, preparing: Preparing
 ) -> ASGIApp:
@@ -228,7 +228,7 @@ async def score(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -
     return VectorExchange(match.request, preparing, request.url.path, reply)
 
 
-@post(["/v1/embed", "/v2/embed"], status_code=200, summary="Vectors of texts (Cohere)")
+@post(["/v1/embed", "/v2/embed"], status_code=200, summary="Embeddings (Cohere)")
 async def cohere_embed(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
     """One for each text, of each kind of elements."""
     path = request.url.path
@@ -255,7 +255,7 @@ async def cohere_embed(request: HttpRequest, facts: ModelFacts, preparing: Prepa
     return VectorExchange(wanted, preparing, path, reply)
 
 
-@post("/embed", status_code=200, summary="Vectors of texts (text-embeddings-inference)")
+@post("/embed", status_code=200, summary="Embeddings (text-embeddings-inference)")
 async def tei_embed(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
     """A list of one for each text."""
     body = await preparing.body(request, EmbedRequest)
@@ -290,7 +290,7 @@ async def tei_similarity(request: HttpRequest, facts: ModelFacts, preparing: Pre
     return VectorExchange(match.request, preparing, request.url.path, match.scores)
 
 
-@post("/predict", status_code=200, summary="What a classifier says (text-embeddings-inference)")
+@post("/predict", status_code=200, summary="Classify texts (text-embeddings-inference)")
 async def tei_predict(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
     """A list for each text or pair, the best first; of a single one its list."""
     body = await preparing.body(request, PredictRequest)
@@ -319,9 +319,9 @@ _QUESTION = "What is wet?"
 _NOTES = "Of embedding models, and of others with `--pooling`."
 
 API = Api(
-    name="Vectors",
-    text="Vectors of texts and how well texts match, as clients of OpenAI, llama-server, vLLM, "
-    "Cohere, Jina, Voyage and text-embeddings-inference ask for them.",
+    name="Embeddings",
+    text="Embeddings, reranking and scoring, for clients of OpenAI, llama-server, vLLM, "
+    "Cohere, Jina, Voyage and text-embeddings-inference.",
     routes=(
         Described(
             handler=embeddings,

@@ -1,1 +1,1 @@
-"""What runs here and how it is: health, metrics, progress, shutdown."""
+"""Properties of the worker and how it is: health, metrics, progress, shutdown."""

@@ -39,7 +39,7 @@ def readings(
     yield from _gauges(worker, loaded, engine)
     yield from _counters(engine)
     encoded = 0 if loaded.media is None else loaded.media.num_encoded
-    yield Reading("counter", "worker_media_encoded", "Pictures and sounds made into vectors",
+    yield Reading("counter", "worker_media_encoded", "Images and audio encoded",
                   encoded)  # fmt: skip
     yield Reading("counter", "worker_http_requests", "Answers by route and status",
                   outcomes.by_route, ("route", "status"))  # fmt: skip
@@ -129,8 +129,8 @@ def _counters(engine: EngineSnapshot) -> Iterator[Reading]:
         ("worker_stalls", "Tokens later than --max-stall-ms after the one before",
          stats.num_stalls),
         ("worker_drafts", "Guesses verified", stats.num_drafts),
-        ("worker_draft_tokens", "Guessed tokens computed", stats.drafted_tokens),
-        ("worker_draft_tokens_accepted", "Guessed tokens right", stats.accepted_tokens),
+        ("worker_draft_tokens", "Draft tokens computed", stats.drafted_tokens),
+        ("worker_draft_tokens_accepted", "Draft tokens accepted", stats.accepted_tokens),
         ("worker_texts_embedded", "Texts whose vectors or scores were made", stats.embedded_texts),
         ("worker_tokens_embedded", "Tokens of these", stats.embedded_tokens),
         ("worker_embedding_seconds", "Seconds of the steps that read them", stats.embedding_s),

@@ -160,7 +160,7 @@ async def unload_adapter(request: HttpRequest, loaded: Loaded) -> str:
 
 API = Api(
     name="Worker",
-    text="What runs here and how it is, for managers, routers, monitors and people.",
+    text="Properties and state of the worker, for managers, routers, monitors and people.",
     routes=(
         Described(
             handler=health,
@@ -198,8 +198,8 @@ API = Api(
             handler=sleep,
             asker=Asker.LOCAL,
             gives={JSON: Sleeping},
-            queries={"mode": "wait: what runs ends first."},
-            notes="What comes meanwhile waits, and wakes it again.",
+            queries={"mode": "wait: running requests end first."},
+            notes="Requests that arrive meanwhile wait, and wake it again.",
         ),
         Described(handler=wake_up, asker=Asker.LOCAL, gives={JSON: Sleeping}),
         Described(handler=is_sleeping, gives={JSON: Sleeping}),

@@ -138,7 +138,7 @@ class MediaInputs:
         if medium not in self._held:
             if len(self._held) >= MEDIA.most:
                 raise RequestError(
-                    f"A request may show {MEDIA.most} pictures and sounds.",
+                    f"A request may show {MEDIA.most} images and audio files.",
                     param=asked and asked[1],
                 )
             self._held.append(medium)
@@ -249,7 +249,8 @@ def _decoded(text: str) -> bytes:
         return base64.b64decode("".join(text.split()), validate=True)
     except (binascii.Error, ValueError):
         raise RequestError(
-            "A picture or sound is no base64.", hint="Send data:image/png;base64,… or its bytes."
+            "An image or audio is not valid base64.",
+            hint="Send data:image/png;base64,… or its bytes.",
         ) from None
 
 

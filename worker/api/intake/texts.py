@@ -31,7 +31,7 @@ def check_vectors(facts: ModelFacts) -> str:
     if embedder is None:
         raise RequestError(
             f"{facts.model_id} {facts.config.task}.",
-            hint="Start the worker with --pooling mean, and it makes vectors too.",
+            hint="Start the worker with --pooling mean, and it makes embeddings too.",
             code="no_vectors",
         )
     if embedder.pooling == "rank":

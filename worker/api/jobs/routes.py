@@ -208,7 +208,7 @@ API = Api(
             handler=read,
             asker=Asker.NAMED,
             gives={EVENTS: _EVENTS},
-            params={"job_id": "What accepted the job said."},
+            params={"job_id": "The id from the answer that accepted the job."},
             notes="Events as those of `/execute`, but without names.",
         ),
         Described(

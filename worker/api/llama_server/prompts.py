@@ -88,7 +88,7 @@ def _with_media(text: str, data: Any, facts: ModelFacts, media: MediaInputs) -> 
     if len(texts) != len(given) + 1:
         raise RequestError(
             f"prompt_string has {len(texts) - 1} times {MARKER}, and multimodal_data holds "
-            f"{len(given)} pictures and sounds.",
+            f"{len(given)} images and audio files.",
             param=PARAM,
             hint=f"Write {MARKER} once for each.",
         )

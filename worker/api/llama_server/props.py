@@ -1,4 +1,4 @@
-"""What runs here, in the shapes that callers of llama-server read."""
+"""Properties of the worker, in the shapes that callers of llama-server read."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ async def lora_adapters(loaded: Loaded) -> Response[bytes]:
     )
 
 
-@post("/lora-adapters", status_code=200, summary="What counts where nothing is chosen")
+@post("/lora-adapters", status_code=200, summary="Adapters that apply by default")
 async def scale_adapters(request: HttpRequest, loaded: Loaded) -> Response[bytes]:
     """For requests from now on. Adapters that are not named count no more."""
     scales = scales_of(await read_json(request, list[AdapterScale])) or {}
@@ -89,13 +89,13 @@ async def scale_adapters(request: HttpRequest, loaded: Loaded) -> Response[bytes
     return json_response(Success())
 
 
-@get("/props", summary="What runs here")
+@get("/props", summary="Properties of the worker")
 async def props(worker: Worker, loaded: Loaded) -> Response[bytes]:
     """llama-server's shape."""
     return json_response(props_of(worker, loaded))
 
 
-@get("/slots", summary="What each slot does")
+@get("/slots", summary="State of each slot")
 async def slots(
     worker: Worker, loaded: Loaded, fail_on_no_slot: str | None = None
 ) -> Response[bytes]:

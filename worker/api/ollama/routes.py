@@ -71,7 +71,7 @@ from worker.errors import NotSupportedError, RequestError
 from worker.lifecycle.loaded import Loaded
 
 
-@post("/api/embed", status_code=200, summary="Vectors of texts (Ollama)")
+@post("/api/embed", status_code=200, summary="Embeddings (Ollama)")
 async def ollama_embed(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
     """One for each text."""
     begun = time.perf_counter_ns()
@@ -140,7 +140,7 @@ async def ps(loaded: Loaded, facts: ModelFacts) -> Response[bytes]:
 
 
 # Nothing in the body is needed: there is one model.
-@post("/api/show", status_code=200, summary="What the model's file says (Ollama)")
+@post("/api/show", status_code=200, summary="Details of the model (Ollama)")
 async def show(facts: ModelFacts) -> Response[bytes]:
     """Its template, metadata and what it can do."""
     return json_response(shown_of(facts))

@@ -92,7 +92,7 @@ async def stored_response(
     return Response(stored.get(response_id).reply, media_type="application/json")
 
 
-@get("/v1/responses/{response_id:str}/input_items", summary="What a stored response answers")
+@get("/v1/responses/{response_id:str}/input_items", summary="Input of a stored response")
 async def listed_input(
     response_id: str, stored: ResponseStore, after: str = "", limit: str = "20", order: str = "desc"
 ) -> Response[bytes]:

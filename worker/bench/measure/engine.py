@@ -108,7 +108,7 @@ def measure_vectors(
     """
     embedder = backend.embedder
     if embedder is None or embedder.pooling in ("none", "rank"):
-        raise UsageError("This model makes no vectors of texts.")
+        raise UsageError("This model makes no embeddings.")
     lines = [line for line in text.splitlines() if line.strip()][:MOST_TEXTS]
     if len(lines) < FEWEST_TEXTS:
         raise UsageError(f"The text has {counted(len(lines), 'line')}, {FEWEST_TEXTS} are needed.")

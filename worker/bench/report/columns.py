@@ -262,7 +262,7 @@ def _quality() -> list[Column]:
 
 def _drafts(report: BenchReport) -> list[Column]:
     return [
-        _column(f"drafts{_by(n)}", f"{_together(n)}, of the speed without; guesses that were right",
+        _column(f"drafts{_by(n)}", f"{_together(n)}, of the speed without; accepted draft tokens",
                 lambda x, n=n: x.drafts and x.drafts.of(n),
                 lambda d, n=n: {f"drafts_x{n}_gain": d.gain, f"drafts_x{n}_tokens_s": d.drafted},
                 lambda d: f"{d.gain:.2f} ({d.right} of {d.guessed})")

@@ -54,7 +54,7 @@ class VerdictRule:
         confidence = "none"
         if chosen is not None:
             rivals = [a.quant for a, b in pairs if b.passes and self._is_rival(chosen, a)]
-            doubts += [f"{rival} cannot be told from it by speed or quality." for rival in rivals]
+            doubts += [f"{rival} is indistinguishable by speed and quality." for rival in rivals]
             is_coarse = self._coarseness(chosen, [a for a, b in pairs if b.passes]) > _COARSE_SPEED
             confidence = "toss-up" if rivals or is_coarse else "likely" if doubts else "sure"
         return Verdict(
@@ -124,7 +124,7 @@ class VerdictRule:
     def _fastest(self, levels: list[LevelReport]) -> str:
         best = max(levels, key=_speed)
         near = [lv for lv in levels if not (lv is best or self.speed_difference(best, lv).is_real)]
-        beside = f", from which {_names(near)} cannot be told" if near else ""
+        beside = f", indistinguishable from {_names(near)}" if near else ""
         return f"The fastest is {best.quant}{beside}."
 
     def _judgement(self, level: LevelReport) -> Judgement:

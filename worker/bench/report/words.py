@@ -9,8 +9,8 @@ from worker.machine import human_bytes
 
 _CONFIDENCE = {
     "sure": "sure: what decides is outside of the errors",
-    "likely": "likely: something that bears on it is within the errors",
-    "toss-up": "a toss-up: others cannot be told from it",
+    "likely": "likely: a part of the comparison is within the errors",
+    "toss-up": "low confidence: others are indistinguishable",
     "none": "no recommendation",
 }
 

@@ -228,7 +228,7 @@ class Rounds(Generic[Held, BackendT]):
             except BatchError as error:
                 self.is_broken = True
                 log.get("engine").warning(
-                    "what guesses tokens failed and is not used any more", reason=str(error)
+                    "drafting failed and is off from now on", reason=str(error)
                 )
                 return False
             else:

@@ -102,12 +102,12 @@ class MediaEncoder:
         if isinstance(frame, EncoderRefused):
             if frame.is_away:
                 raise WakeError(
-                    f"What reads pictures and sounds could not be loaded again: {frame.why}."
+                    f"The image and audio encoder could not be loaded again: {frame.why}."
                 )
             if frame.died:
-                _log.warning("the process that reads media was started again", why=frame.why)
+                _log.warning("the image and audio encoder was restarted", why=frame.why)
             raise RequestError(f"It cannot be read: {frame.why}.", code="bad_medium")
-        raise UnavailableError("The process that reads pictures has ended.", code="media")
+        raise UnavailableError("The image and audio encoder has ended.", code="media")
 
     def rest(self) -> None:
         """Give back what the projector takes; the next medium loads it again."""

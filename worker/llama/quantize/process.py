@@ -95,7 +95,7 @@ def _run(
         process.communicate()
     if died := death.told_in(cause):
         raise BackendError(
-            f"llama.cpp died of {died} while it quantised {at}{source.name}.",
+            f"llama.cpp died of {died} while it quantized {at}{source.name}.",
             hint=f"Look at the source with `worker check --deep {source}`; `make install` proves "
             "llama.cpp on this CPU again.",
             code="NATIVE_DEATH",
@@ -103,7 +103,7 @@ def _run(
     if code:
         ended = f" was ended by {signal.Signals(-code).name}" if code < 0 else " failed"
         raise BackendError(
-            f"llama.cpp's quantiser{ended}: {cause.strip().rstrip('.') or 'it gave no reason'}.",
+            f"llama.cpp's quantizer{ended}: {cause.strip().rstrip('.') or 'it gave no reason'}.",
             hint="Check the source with `worker show`, or take another type.",
             code="QUANTIZE_FAILED",
         )

@@ -105,7 +105,7 @@ def _check_plan(planned: QuantizePlan, source: Path, options: QuantizeOptions) -
         )
     if planned.requantized and not options.allow_requantize:
         raise UsageError(
-            f"{source.name} is quantised already, and doing it twice loses quality twice.",
+            f"{source.name} is already quantized, and doing it twice loses quality twice.",
             hint="Start from the F16, BF16 or F32 file, or pass --allow-requantize.",
             code="ALREADY_QUANTIZED",
         )

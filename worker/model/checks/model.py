@@ -43,7 +43,7 @@ from worker.model.checks.tokenizer import check_tokenizer
 from worker.model.tokenizer import NO_VOCABULARY
 
 Purpose = Literal["generate", "serve", "inspect"]
-"""What a model is opened for. `serve` also takes encoders, `inspect` vocabularies too."""
+"""The reason to open a model. `serve` also takes encoders, `inspect` vocabularies too."""
 
 _ARCHITECTURE = "general.architecture"
 _NAME = re.compile(r"[a-z0-9_-]{1,64}")
@@ -105,7 +105,7 @@ def check_kind(fields: Fields, purpose: Purpose) -> None:
     if kind == "imatrix" or any(key.startswith("imatrix.") for key in keys):
         raise refuse(
             "IMATRIX",
-            "This file is an importance matrix for quantising, not a model.",
+            "This file is an importance matrix for quantizing, not a model.",
             hint="Pass the model itself.",
         )
     if not arch or purpose == "inspect":
@@ -127,7 +127,7 @@ def check_kind(fields: Fields, purpose: Purpose) -> None:
     if arch in ENCODERS and (purpose == "generate" or arch not in EMBEDDERS):
         raise refuse(
             "ENCODER_ONLY",
-            f"{arch} models turn text into vectors and generate none.",
+            f"{arch} models embed text and generate none.",
             got=arch,
             hint="Pass a model that generates text.",
         )
@@ -168,7 +168,7 @@ def _check_quantization_version(fields: Fields) -> None:
     if quantized and key not in fields:
         raise refuse(
             "NO_QUANTIZATION_VERSION",
-            f"The tensors are quantised and {key} is missing.",
+            f"The tensors are quantized and {key} is missing.",
             field=key,
-            hint="Quantise the model again.",
+            hint="Quantize the model again.",
         )

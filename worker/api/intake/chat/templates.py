@@ -58,7 +58,7 @@ def log_template_failures(tokenizer: TokenizerConfig | None, settings: Settings)
             _log.warning("no chat can be rendered by the chat template", why=why)
         elif template.unknown:
             _log.warning(
-                "the chat template fails where it reaches what nobody knows",
+                "the chat template fails if it reaches an unknown name",
                 unknown=", ".join(template.unknown),
             )
 
