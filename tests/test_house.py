@@ -24,6 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "log": set(),
     "demo": set(),
     "machine": set(),
+    "child": set(),
     "values": set(),
     "keys": {"values"},
     "files": {"machine", "errors"},
@@ -40,11 +41,11 @@ ALLOWED: dict[str, set[str]] = {
     "grammar": {"limits", "errors"},
     "llama": {
         "grammar", "engine", "cache", "memory", "model", "gguf", "files", "machine", "limits",
-        "isolation", "errors", "log",
+        "isolation", "child", "errors", "log",
     },
     "lifecycle": {
         "audit", "llama", "engine", "cache", "chat", "memory", "model", "settings", "machine",
-        "files", "limits", "errors", "log",
+        "child", "files", "limits", "errors", "log",
     },
     "http": {
         "lifecycle", "settings", "values", "keys", "limits", "machine", "errors",
@@ -61,7 +62,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "bench": {
         "lifecycle", "llama", "engine", "memory", "model", "gguf", "settings", "files",
-        "machine", "errors", "log",
+        "machine", "child", "errors", "log",
     },
     "cli": {
         "service", "api", "requests", "bench", "audit", "chat", "isolation", "lifecycle", "llama",
@@ -91,7 +92,7 @@ RESERVED: dict[str, set[str]] = {
     },
     "threading": {
         "llama", "lifecycle", "engine/thread.py", "chat/jinja/sandbox.py", "cache/disk.py",
-        "cache/folder.py", "log.py", "cli/top/screen.py",
+        "cache/folder.py", "child.py", "log.py", "cli/top/screen.py",
     },
 }  # fmt: skip
 

@@ -52,25 +52,25 @@ class StageJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
-    """A line of the child's answer: the share of the job that is done, 0 to 1."""
+    """A frame of the child's answer: the share of the job that is done, 0 to 1."""
 
     share: float
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
-    """The last line of an answer: why there is no section."""
+    """The last frame of an answer: why there is no section."""
 
     code: str
     message: str
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
-    """The last line of an answer: the stage's section, as JSON."""
+    """The last frame of an answer: the stage's section, as JSON."""
 
     section: msgspec.Raw
 
 
-Line = Progress | Failure | Result
+StageFrame = Progress | Failure | Result
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):

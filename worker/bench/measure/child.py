@@ -1,14 +1,11 @@
 """One stage in a process of its own: `python -m worker.bench.measure.child`.
 
-A job comes as a line of JSON on standard input. Progress, and then one section of the report,
-leave as such lines on standard output. When standard input ends, so does the process. So a
-level's peak memory is its own, and a native abort costs one stage.
+It gets a StageJob and sends Progress, and then one section of the report or why there is none. So
+a level's peak memory is its own, and a native abort costs one stage.
 """
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -52,10 +49,10 @@ from worker.bench.sections import (
     VectorSpeed,
 )
 from worker.bench.sizes import EFFORTS, SEED
-from worker.bench.stages import Failure, Progress, Result, StageJob
+from worker.bench.stages import Failure, Progress, Result, StageFrame, StageJob
+from worker.child import Parent
 from worker.errors import ModelLoadError, WorkerError
 from worker.gguf.splits import open_header
-from worker.lifecycle import parent
 from worker.lifecycle.loading import load_backend, open_draft
 from worker.lifecycle.prepared import find_devices, memory_with, prepare
 from worker.llama.adapters import adapter_key
@@ -261,37 +258,28 @@ def _ticking(report: OnShare, count: int) -> Callable[[], None]:
 
 
 def main() -> None:
-    """Read the job; write its section, or why there is none."""
-    # What native code prints must not come between the lines.
-    out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    """Do the job that is sent."""
+    parent = Parent()
     log.configure("console", "error")
-    asked = b""
-    while not asked.endswith(b"\n"):
-        data = os.read(0, 1 << 16)
-        if not data:
-            return
-        asked += data
-    # Standard input ends when the parent is gone; nobody would read the section.
-    parent.watch("stdin", lambda: os._exit(1))
+    asked = parent.receive()
+    if asked is None:
+        return
+    parent.leave_with()  # nobody would read the section
 
-    def write(line: Progress | Failure | Result) -> None:
-        """Fails when the parent is gone, which ends this process."""
-        out.write(msgspec.json.encode(line) + b"\n")
-        out.flush()
+    def send(frame: StageFrame) -> None:
+        parent.send(msgspec.json.encode(frame))
 
     try:
         job = msgspec.json.decode(asked, type=StageJob)
-        section = _DOERS[job.stage](job, lambda share: write(Progress(share=share)))
-        line = Result(section=msgspec.Raw(msgspec.json.encode(section)))
+        section = _DOERS[job.stage](job, lambda share: send(Progress(share=share)))
+        send(Result(section=msgspec.Raw(msgspec.json.encode(section))))
     except WorkerError as error:
-        line = Failure(code=error.code, message=str(error))
+        send(Failure(code=error.code, message=str(error)))
     except OSError as error:
         place = f"{error.filename}: " if isinstance(error.filename, str) else ""
-        line = Failure(code="IO", message=f"{place}{error.strerror or error}.")
+        send(Failure(code="IO", message=f"{place}{error.strerror or error}."))
     except MemoryError:
-        line = Failure(code="DOES_NOT_FIT", message="There is not enough memory.")
-    write(line)
+        send(Failure(code="DOES_NOT_FIT", message="There is not enough memory."))
 
 
 if __name__ == "__main__":

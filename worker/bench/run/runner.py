@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import selectors
-import signal
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from worker.bench.run.cache import MAX_AGE_S, BenchCache, key_of
-from worker.bench.stages import BenchStage, Failure, Line, Progress, StageJob
+from worker.bench.stages import BenchStage, Failure, Progress, StageFrame, StageJob
+from worker.child import Child
 from worker.errors import BackendError
 from worker.lifecycle.server_process import clean_environment
 
@@ -155,14 +150,14 @@ class Runner:
 
     def _ask(self, level: str | None, stage: BenchStage[T], job: StageJob) -> Events[T]:
         yield self.clock.position(level, stage.name, 0.0)
-        with contextlib.closing(ask(job)) as lines:
-            for line in lines:
-                if isinstance(line, Progress):
-                    yield self.clock.position(level, stage.name, line.share)
-                elif isinstance(line, Failure):
-                    raise BackendError(line.message, code=line.code)
+        with contextlib.closing(ask(job)) as frames:
+            for frame in frames:
+                if isinstance(frame, Progress):
+                    yield self.clock.position(level, stage.name, frame.share)
+                elif isinstance(frame, Failure):
+                    raise BackendError(frame.message, code=frame.code)
                 else:
-                    return msgspec.json.decode(line.section, type=stage.section)
+                    return msgspec.json.decode(frame.section, type=stage.section)
         raise AssertionError("a job ends with a section or with a failure")
 
     def hash(self, level: str, paths: Sequence[Path]) -> Events[str]:
@@ -194,75 +189,22 @@ class Runner:
             self.cache.forget(key)
 
 
-def ask(job: StageJob, *, silence_s: float = SILENCE_S) -> Generator[Line]:
-    """Do the job in a child process; its lines, the last of which says how it ended.
+def ask(job: StageJob, *, silence_s: float = SILENCE_S) -> Generator[StageFrame]:
+    """Do the job in a child process; its frames, the last of which says how it ended.
 
     When the generator is closed, the process ends with all that it started.
     """
-    with tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(
-            # -P: a folder named `worker` in the current folder is not ours.
-            [sys.executable, "-P", "-m", "worker.bench.measure.child"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
-            process_group=0, env={**clean_environment(), "GGML_NO_BACKTRACE": "1"},
-        )  # fmt: skip
+    environment = {**clean_environment(), "GGML_NO_BACKTRACE": "1"}
+    with contextlib.closing(Child("worker.bench.measure.child", environment)) as child:
+        child.send(msgspec.json.encode(job))
         try:
-            yield from _listen(process, job, errors, silence_s)
-        finally:
-            _end(process)
-
-
-def _listen(
-    process: subprocess.Popen[bytes], job: StageJob, errors: IO[bytes], silence_s: float
-) -> Generator[Line]:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    with contextlib.suppress(BrokenPipeError):  # how it ended is told below
-        process.stdin.write(msgspec.json.encode(job) + b"\n")
-        process.stdin.flush()
-    for text in _lines(process.stdout.fileno(), silence_s):
-        if text is None:
+            while (data := child.receive(silence_s)) is not None:
+                frame: StageFrame = msgspec.json.decode(data, type=StageFrame)
+                yield frame
+                if not isinstance(frame, Progress):
+                    return
+        except TimeoutError:
             yield Failure(code="SILENT", message=f"Nothing was heard for {silence_s:g} s.")
-            return
-        line: Line = msgspec.json.decode(text, type=Line)
-        yield line
-        if not isinstance(line, Progress):
-            return
-    process.wait()
-    yield Failure(code="ABORTED", message=_ending(process.returncode, errors))
-
-
-def _lines(fd: int, silence_s: float) -> Generator[bytes | None]:
-    """Whole lines until the end; None when nothing came for too long."""
-    rest = b""
-    with selectors.DefaultSelector() as selector:
-        selector.register(fd, selectors.EVENT_READ)
-        while True:
-            if not selector.select(silence_s):
-                yield None
-                return
-            data = os.read(fd, 1 << 16)
-            if not data:
-                return
-            *lines, rest = (rest + data).split(b"\n")
-            yield from lines
-
-
-def _ending(code: int, errors: IO[bytes]) -> str:
-    """How the process ended without a section, and the last that it printed."""
-    how = f"by {signal.Signals(-code).name}" if code < 0 else f"with code {code}"
-    errors.seek(0)
-    lines = errors.read().decode(errors="replace").strip().splitlines()
-    return f"The process ended {how}" + (f": {lines[-1][:300]}" if lines else "") + "."
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End it and what it started. A quantiser has a session of its own, and ends with it."""
-    if process.stdout is not None:
-        process.stdout.close()
-    if process.stdin is not None:
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.close()
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+        else:
+            message = f"The process ended with {child.ending()}."
+            yield Failure(code="ABORTED", message=message)
