@@ -105,13 +105,7 @@ def test_a_run_reports_every_level(finished: tuple[BenchReport, dict[str, Any], 
     made, plain, out, stderr = finished
     assert [found.quant for found in made.levels] == ["F16", "Q2_K"]
     assert msgspec.convert(plain, BenchReport) == made
-    assert sorted(path.suffix for path in out.iterdir()) == [
-        ".csv",
-        ".html",
-        ".json",
-        ".md",
-        ".svg",
-    ]
+    assert sorted(path.suffix for path in out.iterdir()) == [".html", ".json", ".md", ".svg"]
     for found in made.levels:
         assert found.errors == {}
         assert found.load is not None

@@ -18,8 +18,6 @@ from worker.lifecycle.server_process import clean_environment
 
 # A single batch of a large model can take minutes; nothing takes longer than this in silence.
 SILENCE_S = 1800.0
-# Expected seconds count as if they had been seen for so long: one odd stage decides little.
-_TRUST_S = 20.0
 
 T = TypeVar("T")
 
@@ -27,16 +25,14 @@ T = TypeVar("T")
 class Position(msgspec.Struct, frozen=True, kw_only=True):
     """Where the run is; `level` None is the machine itself.
 
-    share    of this stage, 0 to 1
-    done     of the whole run, 0 to 1; 0 until it is known what the run takes
-    left_s   seconds that it will still take; None until that is known
+    share  of this stage, 0 to 1
+    done   of the whole run, 0 to 1; 0 until it is known what the run takes
     """
 
     level: str | None
     stage: str
     share: float
     done: float
-    left_s: float | None
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,57 +46,32 @@ Event = Position | Note
 Events = Generator[Event, None, T]
 
 
-class Clock:
-    """Stages with the seconds that each is expected to take."""
+class Agenda:
+    """How far a run is, by the seconds that each of its stages is expected to take."""
 
     def __init__(self) -> None:
-        self._expected: dict[tuple[str | None, str], float] = {}
+        self._ahead: dict[tuple[str | None, str], float] = {}  # with the stage at work
+        self._behind = 0.0
         self._is_planned = False
-        self._now: tuple[str | None, str] | None = None
-        self._began = 0.0
-        self._spent = 0.0  # seconds, in stages that ended
-        self._earned = 0.0  # seconds that those were expected to take
-        self._skipped = 0.0
 
     def expect(self, level: str | None, stage: str, seconds: float) -> None:
         self._is_planned = True
-        self._expected[level, stage] = seconds
+        self._ahead[level, stage] = seconds
 
-    def begin(self, level: str | None, stage: str) -> None:
-        """A stage begins; one that nobody planned counts as a second."""
-        self._now = (level, stage)
-        self._expected.setdefault(self._now, 1.0)
-        self._began = time.monotonic()
+    def finish(self, level: str | None, stage: str) -> None:
+        self._behind += self._ahead.pop((level, stage), 0.0)
 
-    def end(self, *, measured: bool = True) -> None:
-        """The stage has ended; without `measured` its section came from an earlier run."""
-        assert self._now is not None
-        expected = self._expected.pop(self._now)
-        if measured:
-            self._spent += time.monotonic() - self._began
-            self._earned += expected
-        else:
-            self._skipped += expected
-        self._now = None
-
-    def drop(self, level: str) -> None:
-        """No other stage of a level will run."""
-        for key in [key for key in self._expected if key[0] == level and key != self._now]:
-            self._skipped += self._expected.pop(key)
+    def drop(self, level: str | None, stage: str | None = None) -> None:
+        """This stage need not run, or without one none of the level's that are left."""
+        for key in [key for key in self._ahead if key[0] == level and stage in (None, key[1])]:
+            del self._ahead[key]
 
     def position(self, level: str | None, stage: str, share: float) -> Position:
         """Where the run is, with `share` of this stage done."""
-        here = self._expected.get(self._now, 0.0) if self._now else 0.0
-        ahead = sum(self._expected.values()) - here * share
-        behind = self._earned + self._skipped + here * share
-        pace = (self._spent + _TRUST_S) / (self._earned + _TRUST_S)
-        return Position(
-            level=level,
-            stage=stage,
-            share=share,
-            done=behind / (behind + ahead) if self._is_planned and behind + ahead else 0.0,
-            left_s=ahead * pace if self._is_planned else None,
-        )
+        behind = self._behind + share * self._ahead.get((level, stage), 0.0)
+        whole = self._behind + sum(self._ahead.values())
+        done = behind / whole if self._is_planned and whole else 0.0
+        return Position(level=level, stage=stage, share=share, done=done)
 
 
 class Runner:
@@ -110,7 +81,7 @@ class Runner:
     """
 
     def __init__(self, cache: BenchCache, *, fresh: bool) -> None:
-        self.cache, self.clock = cache, Clock()
+        self.cache, self.agenda = cache, Agenda()
         self.cached: list[tuple[str | None, str]] = []
         self._fresh = fresh
         self._timings: list[str] = []
@@ -130,15 +101,13 @@ class Runner:
                 age_s = MAX_AGE_S if stage.is_timing else float("inf")
                 known = cache.load(key, stage.section, age_s)
             if known is not None:
-                self.clock.begin(level, stage.name)
-                self.clock.end(measured=False)
+                self.agenda.drop(level, stage.name)
                 self.cached.append((level, stage.name))
                 return known
-        self.clock.begin(level, stage.name)
         try:
             section = yield from self._ask(level, stage, job)
         finally:
-            self.clock.end()
+            self.agenda.finish(level, stage.name)
         if key is not None:
             try:
                 cache.save(key, section, time.time())
@@ -149,11 +118,11 @@ class Runner:
         return section
 
     def _ask(self, level: str | None, stage: BenchStage[T], job: StageJob) -> Events[T]:
-        yield self.clock.position(level, stage.name, 0.0)
+        yield self.agenda.position(level, stage.name, 0.0)
         with contextlib.closing(ask(job)) as frames:
             for frame in frames:
                 if isinstance(frame, Progress):
-                    yield self.clock.position(level, stage.name, frame.share)
+                    yield self.agenda.position(level, stage.name, frame.share)
                 elif isinstance(frame, Failure):
                     raise BackendError(frame.message, code=frame.code)
                 else:
@@ -162,7 +131,6 @@ class Runner:
 
     def hash(self, level: str, paths: Sequence[Path]) -> Events[str]:
         """A file's sha256; of several parts a hash of theirs. Raises BackendError."""
-        self.clock.begin(level, "hash")
         found: list[str] = []
         try:
             for path in paths:
@@ -170,8 +138,6 @@ class Runner:
                 found.append(sha256)
         except OSError as error:
             raise BackendError(f"{error.filename}: {error.strerror}.", code="IO") from None
-        finally:
-            self.clock.end()
         return found[0] if len(found) == 1 else key_of(found)
 
     def _hash(self, level: str, path: Path) -> Events[str]:
@@ -181,7 +147,7 @@ class Runner:
                 share = next(shares)
             except StopIteration as end:
                 return str(end.value)
-            yield self.clock.position(level, "hash", share)
+            yield self.agenda.position(level, "hash", share)
 
     def forget_timings(self) -> None:
         """The run is complete and its report is written: the next run takes its timings anew."""
