@@ -255,7 +255,7 @@ def write_constraints() -> None:
     found = [entry["metadata"] for entry in json.loads(report)["install"]]
     pins = {each["name"].lower().replace("_", "-"): each["version"] for each in found}
     del pins["gguf-worker"]
-    lines = ["# Written by `make constraints`: the worker, its tools and its build tools."]
+    lines = ["# Written by `make constraints.txt`: the worker, its tools and its build tools."]
     lines += [f"{name}=={version}" for name, version in sorted(pins.items())]
     CONSTRAINTS.write_text("\n".join(lines) + "\n")
     say(f"pinned {len(pins)} packages in {CONSTRAINTS.name}")
