@@ -73,6 +73,8 @@ class NullBackend:
     def restore(self, slot: int, parts: Parts, rest: np.ndarray | None) -> bool:
         return True
 
+    def rest(self) -> None: ...
+
 
 @pytest.mark.parametrize("context", [128, 8_192], ids=lambda n: f"at {n} tokens")
 @pytest.mark.parametrize("sequences", [1, 8, 32], ids=lambda n: f"{n} sequences")

@@ -20,6 +20,7 @@ ROOT = TOP / "worker"
 # package -> the packages of ours that it may import
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
+    "budget": {"errors"},
     "limits": set(),
     "log": set(),
     "demo": set(),
@@ -41,7 +42,7 @@ ALLOWED: dict[str, set[str]] = {
     "grammar": {"limits", "errors"},
     "llama": {
         "grammar", "engine", "cache", "memory", "model", "gguf", "files", "machine", "limits",
-        "isolation", "child", "errors", "log",
+        "isolation", "budget", "child", "errors", "log",
     },
     "lifecycle": {
         "audit", "llama", "engine", "cache", "chat", "memory", "model", "settings", "machine",
@@ -53,7 +54,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "requests": {"http", "engine", "lifecycle", "errors", "log"},
     "api": {
-        "requests", "http", "lifecycle", "chat", "grammar", "engine", "model", "settings",
+        "budget", "requests", "http", "lifecycle", "chat", "grammar", "engine", "model", "settings",
         "values", "keys", "limits", "machine", "errors", "log",
     },
     "service": {
@@ -101,6 +102,11 @@ PRIVATE = {
     HttpToolsProtocol: "http/protocol.py",
 }
 
+# Where the model is loaded, computes and comes from.
+MODEL_SIDE = tuple(
+    f"worker.{name}." for name in ("llama", "lifecycle", "memory", "hub", "audit", "isolation")
+)
+
 # Folders that keep the rules of size, names and references.
 TIDY = ("worker", "benchmarks", "scripts", "checks")
 # Programs of llama.cpp that a text may name.
@@ -108,6 +114,11 @@ FOREIGN = frozenset({"convert_hf_to_gguf.py", "convert_lora_to_gguf.py", "gguf_s
 NAMED = re.compile(r"(?<![\w/.-])(?:[\w-]+/)*\w+\.py\b")
 
 FILES = sorted(ROOT.rglob("*.py"))
+
+
+def module_of(path: Path) -> str:
+    """The dotted name."""
+    return ".".join(path.relative_to(TOP).with_suffix("").parts).removesuffix(".__init__")
 
 
 def tidy_files() -> list[Path]:
@@ -198,6 +209,27 @@ def test_imports_point_down() -> None:
             if head in RESERVED and not {package, inside.as_posix()} & RESERVED[head]:
                 wrong.append(f"{inside} imports {head}")
     assert wrong == []
+
+
+def test_an_api_knows_no_other() -> None:
+    """An API's folder imports the two shared rooms and what lies below; a shared room no API."""
+    shared = {"intake", "answer", "described"}
+    apis = children_of(ROOT / "api")
+    assert {name: found - shared for name, found in apis.items() if found - shared} == {}
+
+
+def test_a_chat_reaches_no_model() -> None:
+    """What a chat's route imports, and so on, has no part of what loads, computes or downloads."""
+    modules = {module_of(path): path for path in FILES}
+    reached, found = set[str](), ["worker.api.openai.routes"]
+    while found:
+        name = found.pop()
+        if name in modules and name not in reached:
+            reached.add(name)
+            for each in imports_of(modules[name]):
+                found += [each, each.rpartition(".")[0]]
+    parts = {name for name in reached if name.startswith(MODEL_SIDE)}
+    assert parts == {"worker.lifecycle.state"}  # of the process
 
 
 @pytest.mark.parametrize(("known", "room"), PRIVATE.items(), ids=PRIVATE.values())

@@ -19,6 +19,7 @@ from tests.support.models import reference
 from tests.support.models.ggufs import write_llama
 from tests.support.models.reference import Floats, ReferenceLlama
 from tests.support.rows import chances, dense, fits
+from worker.engine.drafts.guesser import Drafting
 from worker.engine.engine import Engine
 from worker.engine.request import GenerationParams, Prompt, Request
 from worker.engine.sampling import SamplingParams
@@ -321,7 +322,7 @@ def test_guesses_leave_draws_as_they_are(backend: RecordingBackend, params: dict
     row = KNOWN_LOGITS["sharp"]
     right = dense(judge(backend, row, ignore_eos=True, **params), VOCAB)
     drawn, clock = Drawn(backend, row), itertools.count()
-    engine = Engine(drawn, lambda: next(clock) * 1e-4, drafting=True)
+    engine = Engine(drawn, lambda: next(clock) * 1e-4, drafting=Drafting(looks_up=True))
     for seed in range(STREAMS):
         sampling = SamplingParams(seed=seed, ignore_eos=True, **params)
         asked = GenerationParams(max_tokens=DRAWS // STREAMS, sampling=sampling)
@@ -380,7 +381,7 @@ def test_seeds_repeat_with_drafts(backend: RecordingBackend) -> None:
     )
     clock = itertools.count()
     backend.context.clear()
-    engine = Engine(backend, clock=lambda: next(clock) / 100, drafting=True)
+    engine = Engine(backend, clock=lambda: next(clock) / 100, drafting=Drafting(looks_up=True))
     engine.add(asked)
     deltas: list[Delta] = []
     while not engine.is_idle:

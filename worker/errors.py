@@ -29,7 +29,7 @@
         └── InferenceTimeoutError            http 504  a job that took too long
 
 Foreign errors are translated where they are met; `cli/main.py` turns these into exit codes and
-`api/common/errors.py` into HTTP. A message is one sentence; `hint` is the next step.
+`api/answer/errors.py` into HTTP. A message is one sentence; `hint` is the next step.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.constraints.tools import TOOLS
+from worker.budget import UNBOUNDED
 from worker.engine.engine import Engine
 from worker.engine.request import GenerationParams, Prompt, Request
 from worker.engine.sampling import SamplingParams
@@ -96,7 +97,7 @@ def main() -> None:
             for name in args.only:
                 constraint = CONSTRAINTS[name]
                 if constraint is not None:
-                    backend.prepare(constraint)
+                    backend.prepare(constraint, UNBOUNDED)
             for streams in args.streams:
                 for heat in (0.0, 1.0):
                     taken: dict[str, list[float]] = {name: [] for name in args.only}

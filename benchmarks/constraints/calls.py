@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from worker.budget import UNBOUNDED
 from worker.engine.engine import Engine
 from worker.engine.request import GenerationParams, Prompt, Request
 from worker.engine.sampling import SamplingParams
@@ -80,7 +81,7 @@ def main() -> None:
     for path in options.models:
         with LlamaBackend.open(path, LoadOptions(), context) as backend:
             ahead, constraint = backend.ahead, call()
-            backend.prepare(constraint)
+            backend.prepare(constraint, UNBOUNDED)
             found: dict[str, list[tuple[float, int, int, str]]] = {"at once": [], "one by one": []}
             for _ in range(options.rounds + 1):
                 for name, runs in found.items():

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.constraints.tools import TOOLS
+from worker.budget import UNBOUNDED
 from worker.demo import MODEL_PATH
 from worker.grammar.constraint import Constraint, schema_constraint
 from worker.llama.backend import LlamaBackend
@@ -81,7 +82,7 @@ def main() -> None:
 
         def prepared(schema: dict[str, object]) -> Constraint:
             constraint = schema_constraint(schema, "schema")
-            guides.prepare(constraint)
+            guides.prepare(constraint, UNBOUNDED)
             return constraint
 
         print("lists  kept  anonymous  free")

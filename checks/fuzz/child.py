@@ -17,7 +17,7 @@ import msgspec
 
 from checks.fuzz.verdict import Verdict
 from worker import log
-from worker.engine.embedding import shorten, vectors_wanted
+from worker.engine.embedding import EmbeddingLane, shorten, vectors_wanted
 from worker.engine.engine import Engine
 from worker.engine.request import GenerationParams, Prompt, Request
 from worker.errors import RequestError, WorkerError
@@ -144,7 +144,7 @@ def _embed(backend: LlamaBackend) -> None:
     ]
     if not texts:
         return
-    engine = Engine(backend, time.monotonic, embedder=embedder)
+    engine = Engine(backend, time.monotonic, lane=EmbeddingLane(embedder, time.monotonic))
     request = vectors_wanted(texts, "input")
     engine.check(request)
     engine.add(request)

@@ -11,20 +11,17 @@ import sys
 import threading
 import time
 
-from worker.api.common.preparing import Body, HttpRequest, Preparing
+from worker.api.intake.preparing import Body, HttpRequest, Preparing
 from worker.cli.main import run
-from worker.lifecycle.loaded import Loaded
 
 PLANTED, PAUSE_S = 600_000, 0.02
 _kept: list[bytes] = []
 _body = Preparing.body
 
 
-async def _leaking_body(
-    self: Preparing, request: HttpRequest, shape: type[Body], loaded: Loaded
-) -> Body:
+async def _leaking_body(self: Preparing, request: HttpRequest, shape: type[Body]) -> Body:
     os.open(os.devnull, os.O_RDONLY)
-    return await _body(self, request, shape, loaded)
+    return await _body(self, request, shape)
 
 
 def _leak() -> None:

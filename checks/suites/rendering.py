@@ -13,8 +13,9 @@ import msgspec
 from checks.suites.conversations import CONVERSATIONS
 from checks.suites.outcome import PASSED, Outcome
 from checks.suites.sdist import environment, llama_cpp
-from worker.api.common.chat.asking import with_one_system
-from worker.api.common.chat.tools import tools_of
+from worker.api.intake.chat.asking import with_one_system
+from worker.api.intake.chat.tools import tools_of
+from worker.api.intake.media_inputs import MediaInputs
 from worker.api.openai.chat_input import messages_of
 from worker.api.openai.schemas import ChatRequest
 from worker.chat.format import ChatFormat
@@ -51,7 +52,7 @@ def _rendered(chat_format: ChatFormat, name: str) -> str | None:
     body = msgspec.convert({"messages": messages, "tools": tools}, ChatRequest)
     try:
         return chat_format.conversation(
-            with_one_system(list(messages_of(body))), tools_of(body.tools).shown,
+            with_one_system(list(messages_of(body, MediaInputs()))), tools_of(body.tools).shown,
             thinking=Thinking(), add_generation_prompt=True, continues=False, variables={},
         ).text  # fmt: skip
     except RequestError:

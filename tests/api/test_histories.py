@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
 
 from tests.support.cases import for_each
+from tests.support.facts import facts_with
 from worker.api.anthropic.chat_input import chat_input_of as anthropic_talk
 from worker.api.anthropic.schemas import MessagesRequest
-from worker.api.common.chat.chat_input import ChatInput
+from worker.api.intake.chat.chat_input import ChatInput
+from worker.api.intake.media_inputs import MediaInputs
 from worker.api.ollama.chat_input import chat_of
 from worker.api.ollama.schemas import OllamaChatRequest
 from worker.api.openai.chat_input import chat_input_of as chat_talk
@@ -22,19 +23,9 @@ from worker.api.responses.chat_input import chat_input_of as response_talk
 from worker.api.responses.schemas import ResponseRequest
 from worker.chat.message import Call, Message
 from worker.errors import RequestError
-from worker.lifecycle.loaded import Loaded
-from worker.model.hyperparameters import SamplingDefaults
-from worker.settings import Settings
 
 Body = dict[str, Any]
-LOADED = cast(
-    Loaded,
-    SimpleNamespace(
-        backend=SimpleNamespace(vocab_size=9),
-        config=SimpleNamespace(sampling=SamplingDefaults()),
-        settings=Settings(),
-    ),
-)
+FACTS = facts_with()
 USER: Body = {"role": "user", "content": "hello"}
 
 
@@ -45,21 +36,23 @@ def read(body: Body, shape: Any) -> Any:
 
 def chat(*messages: Any, **more: Any) -> ChatInput:
     body = read({"messages": [*messages, USER], **more}, ChatRequest)
-    return chat_talk(body, LOADED)
+    return chat_talk(body, FACTS, MediaInputs())
 
 
 def responses(*items: Any, **more: Any) -> ChatInput:
     body = read({"input": [*items, USER], **more}, ResponseRequest)
-    return response_talk(body, LOADED)
+    return response_talk(body, FACTS, MediaInputs())
 
 
 def anthropic(*messages: Any, **more: Any) -> ChatInput:
     body = read({"messages": [*messages, USER], "max_tokens": 5, **more}, MessagesRequest)
-    return anthropic_talk(body, LOADED)
+    return anthropic_talk(body, FACTS, MediaInputs())
 
 
 def ollama(*messages: Any, **more: Any) -> ChatInput:
-    return chat_of(read({"messages": [*messages, USER], **more}, OllamaChatRequest), LOADED)
+    return chat_of(
+        read({"messages": [*messages, USER], **more}, OllamaChatRequest), FACTS, MediaInputs()
+    )
 
 
 def said(talk: ChatInput) -> str:
@@ -339,10 +332,10 @@ def test_addresses_beside_the_content(api: str) -> None:
 def test_items_that_say_no_role() -> None:
     """They are the user's; nulls are none."""
     body = read({"input": [None, {"content": "a"}, None, "b", {}]}, ResponseRequest)
-    found = response_talk(body, LOADED).messages
+    found = response_talk(body, FACTS, MediaInputs()).messages
     assert found == (Message(role="user", content="a"), Message(role="user", content="b"))
     with pytest.raises(RequestError, match=r"input\[1\].role"):
-        response_talk(read({"input": [None, {"role": 5}]}, ResponseRequest), LOADED)
+        response_talk(read({"input": [None, {"role": 5}]}, ResponseRequest), FACTS, MediaInputs())
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -365,7 +358,7 @@ def test_a_sound_whose_words_are_known_is_a_question() -> None:
     for talk in (chat, responses, anthropic, ollama):
         assert "Rain?" in said(talk({"role": "user", "content": [sound]}))
     body = {"messages": [{"role": "user", "content": [sound]}]}
-    assert said(chat_talk(read(body, ChatRequest), LOADED)) == "Rain?"
+    assert said(chat_talk(read(body, ChatRequest), FACTS, MediaInputs())) == "Rain?"
 
 
 def test_thinking_of_no_type() -> None:

@@ -23,6 +23,7 @@ from worker.cache.disk import Disk
 from worker.cache.folder import room_of
 from worker.cache.store import Store
 from worker.engine.backend import BatchError, OutOfCells
+from worker.engine.drafts.guesser import Drafting
 from worker.engine.engine import Engine
 from worker.engine.kv import keeper
 from worker.engine.request import GenerationParams, Prompt, Request
@@ -131,7 +132,7 @@ class Worker:
             lambda: self.backend.now,
             store=self.store,
             max_stall=setting.max_stall,
-            drafting=setting.drafting,
+            drafting=Drafting(setting.drafting),
         )
         self.running: dict[str, tuple[Request, list[int]]] = {}
         self.cached: dict[str, int] = {}

@@ -11,13 +11,13 @@ from tests.engine.driving import request, run, tokens_of
 from tests.support.fakes import FakeBackend, continuation
 from worker.engine.cost import StepCost
 from worker.engine.draft import Draft, HitRates, best_rows, gains
-from worker.engine.drafts.guesser import Trial
+from worker.engine.drafts.guesser import Drafting, Trial
 from worker.engine.engine import Engine
 from worker.engine.lookup import MAX_GUESS, Lookup
 
 
 def drafting_engine(backend: FakeBackend) -> Engine:
-    return Engine(backend, lambda: backend.now, drafting=True)
+    return Engine(backend, lambda: backend.now, drafting=Drafting(looks_up=True))
 
 
 def steps_for(per_row: float, memory: int | None) -> tuple[int, int, int]:

@@ -20,6 +20,7 @@ from tests.engine.driving import (
 from tests.support.fakes import FakeBackend
 from worker.engine.backend import BatchError, OutOfCells
 from worker.engine.draft import GuessLimits
+from worker.engine.drafts.guesser import Drafting
 from worker.engine.engine import Engine
 
 
@@ -43,7 +44,7 @@ class Pair(Guessed):
         self.target = FakeBackend(**{**GUESSED_LIMITS, **options})
         self.draft = Guessing(**GUESSED_LIMITS, memory=None if right else 1)
         self.draft.errors, self.draft.draw = errors, random.Random(3)
-        self.engine = Engine(self.target, self.clock, draft_model=self.draft)
+        self.engine = Engine(self.target, self.clock, drafting=Drafting(model=self.draft))
 
     def clock(self) -> float:
         return self.target.now + self.draft.now / 20
@@ -70,15 +71,15 @@ def test_a_guess_is_no_longer_than_allowed() -> None:
     """By a model and from the text; and it ends before a token that is less likely than allowed."""
     for limits, most in ((GuessLimits(longest=1), 1), (GuessLimits(longest=2), 2)):
         pair = Pair()
-        pair.engine = Engine(pair.target, pair.clock, draft_model=pair.draft, guesses=limits)
+        drafting = Drafting(model=pair.draft, limits=limits)
+        pair.engine = Engine(pair.target, pair.clock, drafting=drafting)
         pair.ask("a", [5, 6, 7], 60)
         pair.check(run(pair.engine), "a", [5, 6, 7], 60)
         stats = pair.engine.snapshot
         assert 0 < stats.stats.accepted_tokens <= most * stats.num_steps
     pair = Pair()
-    pair.engine = Engine(
-        pair.target, pair.clock, draft_model=pair.draft, guesses=GuessLimits(least=1.0)
-    )
+    drafting = Drafting(model=pair.draft, limits=GuessLimits(least=1.0))
+    pair.engine = Engine(pair.target, pair.clock, drafting=drafting)
     pair.ask("a", [5, 6, 7], 60)
     pair.check(run(pair.engine), "a", [5, 6, 7], 60)
     assert pair.engine.snapshot.stats.drafted_tokens == 0
@@ -118,7 +119,9 @@ def test_dear_guesses_are_not_made() -> None:
     """A draft model that takes as long as the model itself is not used, however right it is."""
     pair = Pair()
     pair.engine = Engine(
-        pair.target, lambda: pair.target.now + pair.draft.now, draft_model=pair.draft
+        pair.target,
+        lambda: pair.target.now + pair.draft.now,
+        drafting=Drafting(model=pair.draft),
     )
     pair.ask("a", [5, 6, 7], 300)
     deltas = run(pair.engine)

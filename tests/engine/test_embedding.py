@@ -13,7 +13,7 @@ import pytest
 from tests.engine.driving import request, run
 from tests.support.fakes import FakeBackend, continuation
 from worker.engine.backend import Batch, BatchError
-from worker.engine.embedding import Embedded, EmbeddingRequest, vectors_wanted
+from worker.engine.embedding import Embedded, EmbeddingLane, EmbeddingRequest, vectors_wanted
 from worker.engine.engine import Engine
 from worker.errors import ContextLengthError, RequestError
 
@@ -66,7 +66,8 @@ def wanted(name: str, *texts: list[int], per_token: bool = False) -> EmbeddingRe
 def engine_with(embedder: FakeEmbedder, **backend: Any) -> tuple[Engine, FakeBackend]:
     writes = FakeBackend(**backend)
     embedder.clock = writes
-    return Engine(writes, lambda: writes.now, embedder=embedder), writes
+    lane = EmbeddingLane(embedder, lambda: writes.now)
+    return Engine(writes, lambda: writes.now, lane=lane), writes
 
 
 def expected(text: list[int], pooling: str) -> np.ndarray:

@@ -11,6 +11,7 @@ from tests.support.fakes import FakeBackend
 from tests.support.heads import FakeHeads
 from worker.cache.store import Store
 from worker.engine.backend import BatchError, OutOfCells
+from worker.engine.drafts.guesser import Drafting
 from worker.engine.engine import Engine
 
 
@@ -21,8 +22,8 @@ class Headed(Guessed):
                  **options: Any) -> None:  # fmt: skip
         self.target = FakeBackend(**{**GUESSED_LIMITS, **options})
         self.heads = FakeHeads(self.target, right=right)
-        self.engine = Engine(self.target, self.clock, store=store, heads=self.heads,
-                             drafting=drafting)  # fmt: skip
+        guesses = Drafting(drafting, heads=self.heads)
+        self.engine = Engine(self.target, self.clock, store, guesses)
 
     def clock(self) -> float:
         return self.target.now + self.heads.now

@@ -15,6 +15,7 @@ from tests.support.heads import FakeHeads
 from worker.cache.store import Store
 from worker.engine import plan
 from worker.engine.backend import BatchError, OutOfCells
+from worker.engine.drafts.guesser import Drafting
 from worker.engine.engine import Engine
 from worker.engine.kv import keeper
 from worker.engine.request import GenerationParams, Prompt, Request
@@ -148,8 +149,8 @@ def test_nobody_starves_nothing_leaks(
         own_heads.failures = list(reversed(failures))
         own_heads.max_waiting = heads
     engine = Engine(
-        backend, lambda: backend.now, store=store, max_stall=max_stall, drafting=drafting,
-        draft_model=draft_model, heads=own_heads,
+        backend, lambda: backend.now, store=store, max_stall=max_stall,
+        drafting=Drafting(drafting, model=draft_model, heads=own_heads),
     )  # fmt: skip
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(plan, "FEW_CELLS", few_cells))

@@ -7,6 +7,7 @@ import pytest
 
 from tests.engine.driving import request, run, tokens_of
 from tests.support.fakes import FakeBackend, continuation
+from worker.engine.drafts.guesser import Drafting
 from worker.engine.drafts.recall import RUN, Recall
 from worker.engine.engine import Engine
 from worker.engine.lookup import MAX_GUESS
@@ -74,7 +75,8 @@ def steps_of(engine: Engine, name: str, seed: int | None = None) -> int:
 def test_a_question_that_comes_again() -> None:
     """It takes fewer steps; not so where it names a seed, which promises one text."""
     backend = FakeBackend(num_cells=400, vocab_size=5000, capacity=64, max_outputs=64)
-    engine = Engine(backend, lambda: backend.now, drafting=True, recall=Recall())
+    drafting = Drafting(looks_up=True, recall=Recall())
+    engine = Engine(backend, lambda: backend.now, drafting=drafting)
     first = steps_of(engine, "a")
     assert steps_of(engine, "b") < first / 2
     assert steps_of(engine, "c", seed=5) == first

@@ -13,6 +13,7 @@ import pytest
 from tests.support.models import reciting
 from tests.support.models.reciting import Recital
 from tests.support.sessions import load
+from worker.engine.drafts.guesser import Drafting
 from worker.engine.engine import Engine
 from worker.engine.request import GenerationParams, Prompt, Request, SamplingParams
 from worker.llama.backend import LlamaBackend
@@ -65,7 +66,7 @@ def said(backend: LlamaBackend, prompt: str, drafting: bool = False, **sampling:
     tokens = tuple(vocab.tokenize(prompt, add_special=True, parse_special=True))
     params = msgspec.convert({"temperature": 0, **sampling}, SamplingParams)
     ticks = itertools.count()
-    engine = Engine(backend, lambda: next(ticks) * 1e-4, drafting=drafting)
+    engine = Engine(backend, lambda: next(ticks) * 1e-4, drafting=Drafting(drafting))
     engine.add(
         Request(
             id="x", prompt=Prompt(tokens), params=GenerationParams(max_tokens=200, sampling=params)

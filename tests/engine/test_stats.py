@@ -13,6 +13,7 @@ from tests.support.fakes import FakeBackend
 from worker.cache.disk import Disk
 from worker.cache.store import Store
 from worker.engine.backend import BatchError, OutOfCells
+from worker.engine.drafts.guesser import Drafting
 from worker.engine.engine import Engine
 from worker.engine.stats import BORDERS, Stats, histogram
 
@@ -153,7 +154,8 @@ def test_counters_never_fall(seed: int) -> None:
         num_cells=60, num_slots=4, vocab_size=12, memory=1, max_outputs=32, poison=11
     )
     backend.failures = [rng.choice([None, None, None, OutOfCells, BatchError]) for _ in range(60)]
-    engine = Engine(backend, lambda: backend.now, drafting=True, max_stall=1.2)
+    guesses = Drafting(looks_up=True)
+    engine = Engine(backend, lambda: backend.now, drafting=guesses, max_stall=1.2)
     for place in range(12):
         prompt = [rng.randrange(1, 11) for _ in range(rng.randrange(1, 12))] * 2
         engine.add(request(f"r{place}", prompt, max_tokens=rng.randrange(1, 30)))

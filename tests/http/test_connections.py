@@ -22,7 +22,7 @@ from tests.support.programs.processes import (
     serving,
     until,
 )
-from worker.api.common.body import Bodies
+from worker.api.intake.body import Bodies
 from worker.errors import QueueFullError
 from worker.http import connections as module
 from worker.http.connections import GUESTS, Connection, Connections

@@ -18,8 +18,8 @@ from uvicorn.server import ServerState
 from tests.support import http
 from tests.support.models import ggufs
 from tests.support.programs.processes import Server, serving
-from worker.api.common import exchange as exchanges
-from worker.api.common.exchange import Exchange
+from worker.api.answer import exchange as exchanges
+from worker.api.answer.exchange import Exchange
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.errors import BackendError

@@ -10,6 +10,7 @@ import pytest
 from tests.support.guessing import SAMPLINGS, guesses_change_nothing
 from tests.support.models import ggufs
 from tests.support.sessions import load
+from worker.engine.drafts.guesser import Drafting
 from worker.llama.backend import LlamaBackend
 from worker.llama.companion import DraftModel
 from worker.llama.context import ContextOptions
@@ -45,7 +46,7 @@ def opened(path: Path, backend: LlamaBackend) -> DraftModel:
 def test_the_same_text(backend: LlamaBackend, draft: DraftModel, kind: str) -> None:
     """Tokens, texts and logprobs are those without a draft model, right or wrong as it is."""
     draft.context.clear()
-    guesses_change_nothing(backend, SAMPLINGS[kind], drafting=True, draft_model=draft)
+    guesses_change_nothing(backend, SAMPLINGS[kind], Drafting(looks_up=True, model=draft))
 
 
 def test_a_model_with_one_state_cannot_draft(tmp_path: Path, backend: LlamaBackend) -> None:

@@ -16,6 +16,7 @@ from tests.support.guessing import SAMPLINGS, guesses_change_nothing
 from tests.support.models.heads import OTHERS, WRITERS
 from tests.support.sessions import Session, Truth, load, prompt_of, soak
 from worker import log
+from worker.engine.drafts.guesser import Drafting
 from worker.engine.drafts.heads import HeadDrafter
 from worker.engine.drafts.rounds import Rounds
 from worker.engine.sequence import Sequence
@@ -119,7 +120,7 @@ def test_the_same_text(pair: tuple[LlamaBackend, Heads], kind: str, drafting: bo
     backend, heads = pair
     backend.context.clear()
     heads.context.clear()
-    guesses_change_nothing(backend, SAMPLINGS[kind], heads=heads, drafting=drafting)
+    guesses_change_nothing(backend, SAMPLINGS[kind], Drafting(drafting, heads=heads))
 
 
 class Alone:
@@ -178,7 +179,7 @@ def test_they_guess_what_they_guess_alone(
     made: dict[Known, list[int]] = {}
     guess = HeadDrafter.guess
 
-    def noted(self: Rounds[Any], asked: Iterable[Sequence], length: int, floor: float) -> None:
+    def noted(self: Rounds[Any, Any], asked: Iterable[Sequence], length: int, floor: float) -> None:
         asked = list(asked)
         assert isinstance(self, HeadDrafter)
         guess(self, asked, length, floor)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Generator
-from contextvars import copy_context
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -13,8 +12,8 @@ from typing import Literal
 import pytest
 
 from tests.support.models import ggufs
+from worker.budget import UNBOUNDED, Budget
 from worker.errors import LeftError, RequestError
-from worker.grammar.constraint import HAS_LEFT
 from worker.limits import TOKENIZING
 from worker.llama import parts as module
 from worker.llama.parts import MAX_PART, MAX_UNCUT, ControlCuts, SafeCuts, pairs_of
@@ -95,18 +94,16 @@ def test_a_long_text_is_stopped(
     with Weights(path, LoadOptions(vocab_only=True)) as weights:
         vocab = Vocab(weights.handle, 512)
 
-        def read(*, bounded: bool = False) -> list[int]:
-            return vocab.tokenize(text, add_special=False, parse_special=True, bounded=bounded)
+        def read(budget: Budget | None = None) -> list[int]:
+            return vocab.tokenize(text, add_special=False, parse_special=True, budget=budget)
 
         whole = read()
         assert b"".join(vocab.pieces[token] for token in whole).decode().strip() == text
-        assert read(bounded=True) == whole
-        context = copy_context()
-        context.run(HAS_LEFT.set, lambda: True)
+        assert read(UNBOUNDED) == whole
         with pytest.raises(LeftError):
-            context.run(read, bounded=True)
+            read(Budget(has_left=lambda: True))
         monkeypatch.setattr(module.time, "thread_time", iter(range(0, 10**6, 60)).__next__)
         assert read() == whole
         with pytest.raises(RequestError) as caught:
-            read(bounded=True)
+            read(UNBOUNDED)
         assert caught.value.code == TOKENIZING.code

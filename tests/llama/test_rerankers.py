@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.support.models.embedders import CONTEXT, Embedder
-from worker.engine.embedding import vectors_wanted
+from worker.engine.embedding import EmbeddingLane, vectors_wanted
 from worker.engine.engine import Engine
 from worker.lifecycle.loading import load_backend
 from worker.lifecycle.prepared import prepare
@@ -38,7 +38,8 @@ def scores(path: Path, pairs: Sequence[list[int]], **settings: object) -> np.nda
     with load_backend(path, chosen, prepare(path, chosen)) as backend:
         assert backend.embedder is not None
         assert backend.embedder.pooling == "rank"
-        engine = Engine(backend, time.monotonic, embedder=backend.embedder)
+        lane = EmbeddingLane(backend.embedder, time.monotonic)
+        engine = Engine(backend, time.monotonic, lane=lane)
         return np.stack(engine.vectors(vectors_wanted(pairs, "text")))
 
 

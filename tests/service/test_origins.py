@@ -13,8 +13,8 @@ from litestar import get, post
 
 from tests.support import http
 from tests.support.programs.processes import Server, serving
-from worker.api.common.described import Described
-from worker.api.common.origins import Asker
+from worker.api.described import Described
+from worker.api.intake.origins import Asker
 from worker.http.hosts import Hosts
 from worker.service.app import APIS
 

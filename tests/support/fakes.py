@@ -273,6 +273,8 @@ class FakeBackend:
         assert slot not in self._broken
         return FakeState(self, self.cells[slot], self._scratch)
 
+    def rest(self) -> None: ...
+
     def restore(self, slot: int, parts: Parts, rest: np.ndarray | None) -> bool:
         """Put a state into the slot; rows and rest must be those of one sequence of tokens."""
         count = sum(count for _, count in parts)

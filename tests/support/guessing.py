@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from worker.engine.drafts.guesser import Drafting
 from worker.engine.engine import Engine
 from worker.engine.request import GenerationParams, Prompt, Request, SamplingParams
 from worker.engine.sequence import Delta
@@ -30,14 +31,11 @@ SAMPLINGS = {
 
 
 def guesses_change_nothing(
-    backend: LlamaBackend, sampling: SamplingParams, **guessing: Any
+    backend: LlamaBackend, sampling: SamplingParams, drafting: Drafting
 ) -> None:
-    """Assert that tokens, texts and logprobs are those of an engine without `guessing`.
-
-    guessing: the engine's options; it must have guessed something
-    """
+    """Assert that tokens, texts and logprobs are those of an engine that guesses nothing."""
     plain = _answers(Engine(backend, _clock()), sampling)
-    engine = Engine(backend, _clock(), **guessing)
+    engine = Engine(backend, _clock(), drafting=drafting)
     guessed = _answers(engine, sampling)
     for name in ("0", "1"):
         assert [d.token for d in guessed[name]] == [d.token for d in plain[name]]

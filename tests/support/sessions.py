@@ -12,6 +12,7 @@ import numpy as np
 
 from tests.support.models.architectures import VOCABULARY
 from worker.cache.store import Store
+from worker.engine.drafts.guesser import Drafting
 from worker.engine.engine import Engine
 from worker.engine.plan import StepPlan
 from worker.engine.request import GenerationParams, Prompt, Request, SamplingParams
@@ -114,9 +115,7 @@ class Session:
             self.backend,
             lambda: next(ticks) * 1e-4,  # whatever is measured takes next to no time
             store=self.store,
-            drafting=drafting,
-            draft_model=self.draft_model,
-            heads=self.heads,
+            drafting=Drafting(drafting, model=self.draft_model, heads=self.heads),
         )
         self.requests: dict[str, Request] = {}
         self.tokens: dict[str, list[int]] = {}

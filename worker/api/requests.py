@@ -13,10 +13,10 @@ from litestar import Response, get, post
 from msgspec import Meta
 
 from worker import log
-from worker.api.common.body import HttpRequest
-from worker.api.common.described import EVENTS, JSON, Api, Described
-from worker.api.common.errors import event_stream, json_response
-from worker.api.common.origins import Asker
+from worker.api.answer.errors import event_stream, json_response
+from worker.api.described import EVENTS, JSON, Api, Described
+from worker.api.intake.body import HttpRequest
+from worker.api.intake.origins import Asker
 from worker.errors import NotFoundError, RequestError
 from worker.http import paths
 from worker.http.sse import in_one_line

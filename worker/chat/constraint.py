@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from worker.chat.dialects.dialect import Dialect, Headed
+from worker.chat.dialects.dialect import Dialect
 from worker.chat.message import Tool
-from worker.chat.reading.answer import ThoughtTags
-from worker.chat.reading.lark import ANY, Lark, Loosened, spaced
+from worker.chat.reading.answer import AnswerGrammar, AnswerStart
+from worker.chat.reading.lark import ANY, Lark, Loosened
 from worker.grammar.constraint import Constraint
 
 PARAM = "tools"
@@ -21,15 +21,12 @@ class CallChoice(msgspec.Struct, frozen=True, kw_only=True):
     tools     that may be called; at least one
     required  whether there must be a call, else there may be
     parallel  whether there may be several
-    inside    whether the answer begins inside a thought
-    thinks    whether it may begin with one
     """
 
     tools: Sequence[Tool]
     required: bool
     parallel: bool
-    inside: bool
-    thinks: bool
+    start: AnswerStart
 
 
 class AnswerForms(msgspec.Struct, frozen=True):
@@ -40,7 +37,6 @@ class AnswerForms(msgspec.Struct, frozen=True):
     """
 
     dialect: Dialect
-    tags: ThoughtTags
     controls: Mapping[str, int]
     ends: Collection[str]
 
@@ -53,7 +49,8 @@ class AnswerForms(msgspec.Struct, frozen=True):
         """
         is_lazy = not choice.required and body is None
         # A thought may go on after a call that it just rehearses.
-        is_free = is_lazy and choice.parallel and (choice.inside or choice.thinks)
+        start = choice.start
+        is_free = is_lazy and choice.parallel and (start.inside or start.thinks)
         lark = Lark(self.controls, self.ends, loosened, is_free_after=is_free)
         form = self.dialect.grammar(lark, choice.tools, one=not choice.parallel)
         if form is None:
@@ -64,43 +61,25 @@ class AnswerForms(msgspec.Struct, frozen=True):
             trails = choice.parallel and not lark.goes_on
             text = lark.written(f"WS? {form.rest} {lark.rule(ANY) if trails else 'WS?'}")
             lazy = Constraint(kind="lark", text=text, param=PARAM, required=False, repeats=trails)
-            return self._after(form.opens, lazy)
+            return self._from(form.opens, lazy)
         json = "" if choice.required or body is None else lark.rule(f"%json {body.text}")
-        if isinstance(self.dialect, Headed):
-            text = lark.written(self.dialect.answer(lark, call=f"{form.rest} WS?", body=json))
-            return Constraint(kind="lark", text=text, param=PARAM)
-        calls = lark.rule(f"{spaced(lark.text(form.opens), form.rest)} WS?")
-        start = lark.one_of([calls, json]) if json else calls
-        return self._behind_thoughts(start, lark, choice, PARAM)
+        found = self.dialect.answer(lark, choice.start, call=form, body=json)
+        return self._held(found, lark, PARAM)
 
     def structure(self, body: Constraint, choice: CallChoice) -> Constraint:
         """JSON that begins once the model has thought; other constraints hold from the start."""
         if body.kind != "json_schema":
             return body
         lark = Lark(self.controls, self.ends, lambda _schema, _what: "")
-        start = lark.rule(f"%json {body.text}")
-        if isinstance(self.dialect, Headed):
-            text = lark.written(self.dialect.answer(lark, body=start))
-            return Constraint(kind="lark", text=text, param=body.param)
-        if not (choice.inside or choice.thinks):
-            return body
-        return self._behind_thoughts(start, lark, choice, body.param)
+        json = lark.rule(f"%json {body.text}")
+        found = self.dialect.answer(lark, choice.start, call=None, body=json)
+        return body if found.is_bare else self._held(found, lark, body.param)
 
-    def _behind_thoughts(
-        self, start: str, lark: Lark, choice: CallChoice, param: str
-    ) -> Constraint:
-        """What must come: at once, or after the thought in which or with which the answer
-        begins."""
-        if choice.inside:
-            made = Constraint(kind="lark", text=lark.written(f"WS? {start}"), param=param)
-            return self._after(self.tags.close, made)
-        if choice.thinks:
-            opened = lark.text(self.tags.open.rstrip())
-            thought = lark.rule(f"WS? {opened} {lark.until(self.tags.close)}")
-            start = f"{thought}? WS? {start}"
-        return Constraint(kind="lark", text=lark.written(f"WS? {start}"), param=param)
+    def _held(self, found: AnswerGrammar, lark: Lark, param: str) -> Constraint:
+        made = Constraint(kind="lark", text=lark.written(found.text), param=param)
+        return self._from(found.after, made) if found.after else made
 
-    def _after(self, text: str, constraint: Constraint) -> Constraint:
+    def _from(self, text: str, constraint: Constraint) -> Constraint:
         """The constraint, from this text on, which may be a control token."""
         if text in self.controls:
             tokens = (self.controls[text],)

@@ -13,19 +13,18 @@ import msgspec
 from worker.chat.constraint import AnswerForms, CallChoice
 from worker.chat.conversation import Continued, Conversation, marked_end, says_nothing
 from worker.chat.declared import declared, told_whole
-from worker.chat.dialects.dialect import PLAIN, Headed, dialect_of
+from worker.chat.dialects.dialect import PLAIN, dialect_of
 from worker.chat.dialects.prompted import EXAMPLE
 from worker.chat.dialects.sample import KEY, NAME, VALUE
-from worker.chat.dialects.wrapped import BARE
 from worker.chat.history import History
 from worker.chat.message import Message, Tool
 from worker.chat.places import PlaceProbe
 from worker.chat.probe import USER
 from worker.chat.reader import ChatReader
-from worker.chat.reading.answer import AnswerReader
+from worker.chat.reading.answer import ThoughtEnd
 from worker.chat.reading.lark import Loosened
 from worker.chat.template import ChatTemplate
-from worker.chat.thinking import Thinking, ThoughtEnd, ThoughtHabits, switched, without_mentions
+from worker.chat.thinking import Thinking, ThoughtHabits, switched, without_mentions
 from worker.chat.turns import BEGINS, with_known_roles
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint
@@ -70,11 +69,11 @@ class ChatFormat:
         example = probe.sample.call or EXAMPLE
         for word, shown in ((NAME, "NAME"), (KEY, "KEY"), (VALUE, "VALUE")):
             example = example.replace(word, shown)
-        self._past = past = PLAIN.past if isinstance(self.dialect, Headed) else self.dialect.past
         self._shows_tools = probe.shows_tools
         self._whole = functools.lru_cache(maxsize=8)(self._told_whole)  # turns have the same tools
-        self._history = History(probe, example.strip(), past, tells=not probe.shows_tools)
-        self._told = History(probe, example.strip(), past, tells=True)
+        past, example = self.dialect.past, example.strip()
+        self._history = History(probe, example, past, tells=not probe.shows_tools)
+        self._told = History(probe, example, past, tells=True)
         tags = self.thoughts.tags
         seen = (*self.dialect.marks.markers, tags.open, tags.open.rstrip(), tags.close)
         self.controls: Mapping[str, int] = {
@@ -149,11 +148,8 @@ class ChatFormat:
     @property
     def _around_thought(self) -> tuple[str, str]:
         """The texts around a thought in an answer; empty ones: there are none."""
-        if isinstance(self.dialect, Headed):
-            opens, _, closes = self.dialect.thought
-            return opens, closes
-        tags = self.thoughts.tags
-        return tags.open, tags.close and f"\n{tags.close}\n\n"
+        end = self.dialect.thought_end(self.thoughts.tags, is_open=False)
+        return ("", "") if end is None else (end.opens[0], end.text)
 
     def _in_words(self, last: Message) -> Message:
         """A message that is to go on, with its calls as text, and its thought where the model has
@@ -163,7 +159,7 @@ class ChatFormat:
             content = "\n\n".join(text for text in (thought, content) if text and text.strip())
             thought = None
         if last.calls:
-            content = "\n".join(filter(None, (content, self._past(last.calls))))
+            content = "\n".join(filter(None, (content, self.dialect.past(last.calls))))
         return msgspec.structs.replace(last, content=content, thought=thought, calls=())
 
     def _ending(
@@ -182,15 +178,8 @@ class ChatFormat:
 
     def thought_end(self, prompt: str) -> ThoughtEnd | None:
         """How a thought of an answer to this prompt ends; None: the model has none."""
-        if isinstance(self.dialect, Headed):
-            opens, end, text = self.dialect.thought
-            return ThoughtEnd((opens,), (end,), text, is_open=False)
-        tags = self.thoughts.tags
-        if not tags.close:
-            return None
-        calls = (text for text in self.dialect.marks.opens if text != BARE)
         is_open = self.thoughts.is_inside(prompt)
-        return ThoughtEnd((tags.open,), (tags.close, *calls), f"\n{tags.close}\n\n", is_open)
+        return self.dialect.thought_end(self.thoughts.tags, is_open=is_open)
 
     def constraint(
         self,
@@ -214,10 +203,9 @@ class ChatFormat:
             tools=tools,
             required=required,
             parallel=parallel,
-            inside=self.thoughts.is_inside(prompt),
-            thinks=self.thoughts.may_begin(prompt, thinking),
+            start=self.thoughts.start(prompt, thinking),
         )
-        forms = AnswerForms(self.dialect, self.thoughts.tags, self.controls, self._ends)
+        forms = AnswerForms(self.dialect, self.controls, self._ends)
         is_other = body is not None and body.kind != "json_schema"
         if tools and (required or not is_other):
             made = forms.call(choice, loosened, body)
@@ -234,17 +222,5 @@ class ChatFormat:
         prompt    the prompt's text: where it ends inside a thought, the answer begins inside it
         parallel  False: only the first call is told
         """
-        if isinstance(self.dialect, Headed):
-            return self.dialect.reader(
-                tools, prompt=prompt, inline=thinking.inline, parallel=parallel
-            )
-        return AnswerReader(
-            tools,
-            self.dialect,
-            self.thoughts.tags,
-            thinks=self.thoughts.is_inside(prompt),
-            inline=thinking.inline,
-            parallel=parallel,
-            before=self.dialect.overlap(prompt),
-            opened=self.thoughts.opened(prompt),
-        )
+        start = self.thoughts.start(prompt, thinking)
+        return self.dialect.reader(tools, start, inline=thinking.inline, parallel=parallel)

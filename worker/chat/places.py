@@ -59,9 +59,15 @@ class PlaceProbe(TemplateProbe):
             return False
         between = () if self.keeps_neighbours["assistant"] else (AGAIN,)
         text = self.text(
-            USER, ANSWER, *between, self.message(self.shape), RESULT, MORE, AGAIN,
+            USER,
+            ANSWER,
+            *between,
+            self.message(self.shape),
+            RESULT,
+            MORE,
+            AGAIN,
             tools=self.tools,
-        )  # fmt: skip
+        )
         return all(word in text for word in (TEXT, VALUE, "zqresult", "zqmore"))
 
     @property

@@ -12,7 +12,7 @@ import msgspec
 from worker.chat.dialects.sample import MARK
 from worker.chat.message import Message
 from worker.chat.probe import TemplateProbe
-from worker.chat.reading.answer import ThoughtTags
+from worker.chat.reading.answer import AnswerStart, ThoughtTags
 
 # A client's words, as a text, a number or a truth.
 EffortWord = str | float | bool | None
@@ -88,18 +88,6 @@ def switched(variables: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-class ThoughtEnd(msgspec.Struct, frozen=True):
-    """Where thoughts of an answer begin and end, and the text that ends one.
-
-    is_open  whether the answer begins inside one
-    """
-
-    opens: tuple[str, ...]
-    ends: tuple[str, ...]
-    text: str
-    is_open: bool
-
-
 class ThoughtHabits:
     """What a template does about thoughts.
 
@@ -126,6 +114,16 @@ class ThoughtHabits:
             found["reasoning_effort"] = effort if effort in known else nearest
         return found
 
+    def start(self, prompt: str, thinking: Thinking) -> AnswerStart:
+        """Where an answer to the prompt begins."""
+        return AnswerStart(
+            prompt=prompt,
+            tags=self.tags,
+            inside=self.is_inside(prompt),
+            opened=self._opened(prompt),
+            thinks=self._may_begin(prompt, thinking),
+        )
+
     def is_inside(self, prompt: str) -> bool:
         """Whether an answer to the prompt begins inside a thought."""
         tags = self.tags
@@ -136,14 +134,14 @@ class ThoughtHabits:
             return (before or turn).rstrip().endswith(tags.open.rstrip())
         return turn.rfind(tags.open.rstrip()) > turn.rfind(tags.close)
 
-    def opened(self, prompt: str) -> str:
+    def _opened(self, prompt: str) -> str:
         """The tag with which the prompt ends, and the white space behind it; empty: it ends
         otherwise."""
         text = prompt.rstrip()
         tag = self.tags.open.rstrip()
         return tag + prompt[len(text) :] if tag and text.endswith(tag) else ""
 
-    def may_begin(self, prompt: str, thinking: Thinking) -> bool:
+    def _may_begin(self, prompt: str, thinking: Thinking) -> bool:
         """Whether an answer to the prompt may begin with a thought of its own tags."""
         is_off = thinking.is_on is False or thinking.effort in NO_EFFORT
         is_closed = prompt.rstrip().endswith(self.tags.close)

@@ -127,10 +127,10 @@ def _embed(
     lines: Iterator[list[tuple[int, str]]],
     write: Callable[[Sequence[EmbeddedLine]], None],
 ) -> None:
-    from worker.engine.embedding import normalised, shorten, vectors_wanted
+    from worker.engine.embedding import EmbeddingLane, normalised, shorten, vectors_wanted
     from worker.engine.engine import Engine
 
-    engine = Engine(backend, time.monotonic, embedder=backend.embedder)
+    engine = Engine(backend, time.monotonic, lane=EmbeddingLane(backend.embedder, time.monotonic))
     most = backend.embedder.max_length if arguments.truncate else None
     begun, count, tokens = time.monotonic(), 0, 0
     for some in filter(None, lines):

@@ -8,6 +8,7 @@ import contextlib
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,26 +119,23 @@ def _about(
 ) -> Prompt:  # fmt: skip
     """What the chat template makes of pictures and a text; of a model without one, these as they
     stand. Raises UsageError."""
-    from worker.api.common.gallery import Gallery
+    from worker.api.intake.media_inputs import MediaInputs
     from worker.engine.request import Prompt
 
-    gallery, said = Gallery(reader), ""
+    media, said = MediaInputs(reader), ""
     try:
         for file, data in images:
-            mark = gallery.shown("image", base64.b64encode(data).decode(), (file, "image"))
+            mark = media.mark("image", base64.b64encode(data).decode(), (file, "image"))
             if mark is None:
                 raise UsageError("This model sees no pictures.")
             reader.read(reader.digest(data), data, "image")
             said += mark
         said = _templated(said + text, vocab, tokenizer)
-        _, tokens, media = gallery.prompt(
-            said,
-            lambda part, is_first: vocab.tokenize(part, add_special=is_first, parse_special=True),
-            2**31,
-        )
+        read = partial(vocab.tokenize, parse_special=True)
+        _, tokens, shown = media.prompt(said, read, 2**31)
     except RequestError as error:
         raise UsageError(error.message, hint=error.hint) from None
-    return Prompt(tuple(tokens), media=media)
+    return Prompt(tuple(tokens), media=shown)
 
 
 def _templated(text: str, vocab: Vocab, tokenizer: TokenizerConfig | None) -> str:

@@ -245,3 +245,7 @@ class Backend(Protocol):
     def restore(self, slot: int, parts: Parts, rest: np.ndarray | None) -> bool:
         """Put a state into a slot instead of what it holds; False: it is empty now."""
         ...
+
+    def rest(self) -> None:
+        """Give back the memory that copies took: nobody asks."""
+        ...

@@ -7,14 +7,13 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import accumulate, chain
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from worker.engine.backend import Batch
 from worker.engine.request import GenerationParams, Prompt, Request, check_length
 from worker.engine.sequence import Delta
-from worker.engine.stats import Stats
 from worker.errors import RequestError, WorkerError
 
 # While others write, texts are read for this share of the time.
@@ -162,15 +161,24 @@ class _Job:
         self.waiting = sorted(texts, key=_length)
 
 
+class LaneStep(NamedTuple):
+    """What a step gave: `num_texts` have their vectors now."""
+
+    deltas: list[Delta]
+    num_rows: int
+    num_texts: int
+    seconds: float
+
+
 class EmbeddingLane:
     """Packs the texts of all requests into steps. Not thread-safe: the engine's thread calls it."""
 
     def __init__(
-        self, backend: EmbeddingBackend, clock: Callable[[], float], max_stall: float, stats: Stats
+        self, backend: EmbeddingBackend, clock: Callable[[], float], max_stall: float = 0.4
     ) -> None:
-        """stats: the engine's own, which it adds to"""
+        """clock, max_stall: the engine's"""
         self.backend = backend
-        self._clock, self._max_stall, self._stats = clock, max_stall, stats
+        self._clock, self._max_stall = clock, max_stall
         self._jobs: deque[_Job] = deque()
         self._begun: _Text | None = None  # read in part
         self._is_awaited = False
@@ -217,7 +225,7 @@ class EmbeddingLane:
         self._is_awaited = awaited
         return not self.is_idle and (not awaited or self._credit_s >= self._last_s)
 
-    def step(self) -> list[Delta]:
+    def step(self) -> LaneStep:
         """Read texts; the requests that are whole now."""
         started = self._clock()
         parts = self._choose()
@@ -233,15 +241,15 @@ class EmbeddingLane:
             self.backend.forget(0)
             self._begun = None
             jobs = {id(text.job): text.job for text, _ in parts}
-            return [self._end(job, Delta(job.request.id, error=error)) for job in jobs.values()]
+            failed = [self._end(job, Delta(job.request.id, error=error)) for job in jobs.values()]
+            return LaneStep(failed, 0, 0, 0.0)
         deltas = self._read(parts, rows)
+        num_texts = len(parts) - (self._begun is not None)
         seconds = self._clock() - started
         cost = seconds / batch.size
         self._row_s += _NEW_ROW * (cost - self._row_s) if self._row_s else cost
         self._last_s, self._credit_s = seconds, 0.0
-        self._stats.embedding_s += seconds
-        self._stats.embedded_tokens += batch.size
-        return deltas
+        return LaneStep(deltas, batch.size, num_texts, seconds)
 
     def _choose(self) -> list[tuple[_Text, int]]:
         """Texts of the next step and how many rows each gets; one that was begun has slot 0."""
@@ -282,7 +290,6 @@ class EmbeddingLane:
             job = text.job
             job.vectors[text.place] = text.vector(own)
             job.num_left -= 1
-            self._stats.embedded_texts += 1
             if not job.num_left:
                 vectors = tuple(vector for vector in job.vectors if vector is not None)
                 deltas.append(

@@ -9,10 +9,9 @@ import numpy as np
 from worker.cache.slot_file import KeptSequence
 from worker.cache.store import CacheStats, Store
 from worker.engine.backend import Backend, BatchError, OutOfCells
-from worker.engine.draft import NO_LIMITS, Draft, GuessLimits
-from worker.engine.drafts.drafter import Drafter
-from worker.engine.drafts.heads import HeadBackend, HeadDrafter
-from worker.engine.drafts.recall import Recall
+from worker.engine.cost import StepCost
+from worker.engine.draft import Draft
+from worker.engine.drafts.guesser import NO_DRAFTING, Drafting, Guesser
 from worker.engine.drafts.rounds import DraftBackend
 from worker.engine.embedding import Embedded, EmbeddingBackend, EmbeddingLane, EmbeddingRequest
 from worker.engine.output import TokenLogprob, token_logprob
@@ -38,29 +37,20 @@ class Engine:
         self,
         backend: Backend,
         clock: Callable[[], float],
-        *,
         store: Store | None = None,
+        drafting: Drafting = NO_DRAFTING,
+        lane: EmbeddingLane | None = None,
+        *,
         max_running: int | None = None,
         max_stall: float = 0.4,
-        drafting: bool = False,
-        recall: Recall | None = None,
-        draft_model: DraftBackend | None = None,
-        heads: HeadBackend | None = None,
-        embedder: EmbeddingBackend | None = None,
-        guesses: GuessLimits = NO_LIMITS,
     ) -> None:
         """`clock` gives seconds; it stamps timings and measures what steps and copies cost.
 
         store: keeps the states of what has ended; None: they stay in their slots only
+        drafting: what guesses tokens, which a step verifies
+        lane: gives vectors of texts; None: nobody may ask for some
         max_running: sequences that run at once; None: as many as there are slots
         max_stall: seconds that a prompt or a copy may make running streams wait
-        drafting: guess tokens from the sequence's own text and verify them in the same step
-        recall: what was read and written lately, to guess from too; then nothing is guessed for
-            what names a seed
-        draft_model: a model that guesses tokens, verified in the same way
-        heads: of the model itself, which do so; there is no draft model then
-        embedder: gives vectors of texts; None: nobody may ask for some
-        guesses: how long and how unlikely they may be
         """
         self.backend = backend
         self._clock = clock
@@ -70,27 +60,44 @@ class Engine:
         self._stats = Stats()
         self._store = store
         self.max_running = min(max_running or backend.shape.num_slots, backend.shape.num_slots)
-        width, drafter = backend.vocab_size, None
-        self._heads = None
-        if heads is not None:
-            drafter = self._heads = HeadDrafter(heads, width, clock, max_stall)
-        if draft_model is not None:
-            drafter = Drafter(draft_model, width, clock, max_stall)
-        self.scheduler = Scheduler(
-            backend,
+        self._cost = StepCost(backend.kernels)
+        self._guesser = None
+        if drafting.is_on and backend.shape.takes_back:
+            self._guesser = Guesser(self._cost, drafting, backend, clock, max_stall)
+        self._rounds = None if self._guesser is None else self._guesser.rounds
+        self.lane = lane
+        self.scheduler = self._new_scheduler()
+        self.snapshot = self._take_snapshot()
+
+    def _new_scheduler(self) -> Scheduler:
+        return Scheduler(
+            self.backend,
             self.max_running,
-            max_stall,
-            clock,
-            store,
-            looks_up=drafting,
-            guesses=guesses,
-            recall=recall,
-            drafter=drafter,
-            stats=self._stats,
+            self._max_stall,
+            self._clock,
+            self._store,
+            self._cost,
+            self._guesser,
+            self._stats,
         )
-        self.lane = None
-        if embedder is not None:
-            self.lane = EmbeddingLane(embedder, clock, max_stall, self._stats)
+
+    def use(
+        self,
+        backend: Backend,
+        draft: DraftBackend | None = None,
+        embedder: EmbeddingBackend | None = None,
+    ) -> None:
+        """Go on with another backend of the same model and options, and what computes beside it.
+
+        Nothing may run, and `empty` was called before the one before was closed. What steps and
+        guesses taught stays, and so does what is kept.
+        """
+        self.backend, self._cost.kernels = backend, backend.kernels
+        if self._rounds is not None and draft is not None:
+            self._rounds.use(draft)
+        if self.lane is not None and embedder is not None:
+            self.lane.backend = embedder
+        self.scheduler = self._new_scheduler()
         self.snapshot = self._take_snapshot()
 
     @property
@@ -162,7 +169,7 @@ class Engine:
         self.scheduler.keeper.save_ended(seconds)
 
     def empty(self) -> None:
-        """Keep what ended, and begin with empty cells in the backend's layout; nothing may run."""
+        """Keep what ended, and forget what all slots hold; nothing may run."""
         self.scheduler.empty()
         self.snapshot = self._take_snapshot()
 
@@ -190,7 +197,9 @@ class Engine:
     def step(self) -> list[Delta]:
         """Schedule, fill, compute, commit: what was added to whom. Or a step of the lane's."""
         if self.lane is not None and self.lane.is_due(awaited=not self.scheduler.is_idle):
-            return self.lane.step()
+            step = self.lane.step()
+            self._stats.note_embedding(step.num_rows, step.num_texts, step.seconds)
+            return step.deltas
         plan = self.scheduler.schedule(self._clock())
         if not plan.runs:
             stuck = self.scheduler.stuck
@@ -243,8 +252,8 @@ class Engine:
         except BatchError as error:
             self.scheduler.cells.spoil(plan.padding)
             return self._fail(self.scheduler.isolate(plan), error)
-        if self._heads is not None:
-            self._heads.note(plan.runs, self.backend.batch.tokens[: self.backend.batch.size])
+        if self._rounds is not None:
+            self._rounds.note(plan.runs, self.backend.batch.tokens[: self.backend.batch.size])
         for slot in plan.padding:
             self.backend.drop(slot.index, slot.position)
         deltas = self._commit(plan, self._clock())
@@ -417,7 +426,7 @@ class Engine:
             cells.num_cached,
             cells.pool.num_live,
             self._num_steps,
-            scheduler.num_preempted,
+            self._stats.num_preempted,
             self._stats,
             CacheStats() if self._store is None else self._store.stats,
         )

@@ -5,17 +5,13 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
 from worker.cache.store import Store
 from worker.engine.backend import Backend
 from worker.engine.cost import StepCost
-from worker.engine.draft import NO_LIMITS, GuessLimits
 from worker.engine.drafts.guesser import Guesser
-from worker.engine.drafts.recall import Recall
-from worker.engine.drafts.rounds import Rounds
 from worker.engine.kv.cells import Cells
 from worker.engine.kv.keeper import Keeper
 from worker.engine.kv.layout import Layout
@@ -34,7 +30,6 @@ class Scheduler:
 
     waiting   first in, first out; a sequence that was put back goes to the front
     running   in order of admission, so the last one is the youngest
-    num_preempted  times that `put_back` was called
     stuck     a waiting sequence that cannot run, although nobody else does
     only_writes  the last step read no part of a prompt, and nobody waited
     """
@@ -46,34 +41,25 @@ class Scheduler:
         max_stall: float,
         clock: Callable[[], float],
         store: Store | None,
-        *,
-        looks_up: bool,
-        recall: Recall | None,
-        drafter: Rounds[Any] | None,
+        cost: StepCost,
+        guesser: Guesser | None,
         stats: Stats,
-        guesses: GuessLimits = NO_LIMITS,
     ) -> None:
-        """stats: the engine's own, which it adds to"""
+        """cost, guesser, stats: the engine's own, which learn and grow here"""
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
-        self.num_preempted = 0
         self.stuck: Sequence | None = None
         self.cells = Cells(backend)
         self.keeper = Keeper(self.cells, backend, store, self.running, clock, max_stall)
         self.prefixes = Prefixes(self.cells, backend, self.keeper, stats)
         self.layout = Layout(self.cells, backend, self.keeper, self.running, stats)
-        self.cost = StepCost(backend.kernels)
+        self.cost = cost
         self.only_writes = False
         self._backend = backend
         self._max_running = max_running
         self._stats = stats
-        self._guesser: Guesser | None = None
-        if backend.shape.takes_back and (looks_up or drafter is not None):
-            self._guesser = Guesser(
-                self.cost, looks_up=looks_up, recall=recall, drafter=drafter,
-                takes_back=backend.shape.takes_back, limits=guesses,
-            )  # fmt: skip
-        self._planner = Planner(backend, self.cost, max_stall, self._guesser)
+        self._guesser = guesser
+        self._planner = Planner(backend, cost, max_stall, guesser)
         self._turns = Turns(max_stall)
 
     @property
@@ -116,7 +102,7 @@ class Scheduler:
         """Return a running sequence to the head of the queue; it keeps its tokens."""
         self.cells.retire(self._take_slot(sequence))
         self._queue_again(sequence)
-        self.num_preempted += 1
+        self._stats.num_preempted += 1
         self._stats.longest = max(self._stats.longest, sequence.num_known)
 
     def computed(self, sequence: Sequence, count: int) -> None:

@@ -60,6 +60,7 @@ class Stats(msgspec.Struct):
     sampled_tokens    tokens that the model chose
     num_drafts        guesses that were verified: drafted_tokens, accepted_tokens of them right
     num_rearranged    times that the cells were made anew, for another layout
+    num_preempted     times that a running sequence was put back into the queue for want of cells
     num_stalls        times that a stream waited for its next token longer than it may
     num_busy          sequences that ran, counted in each step
     longest           tokens of the longest sequence that has ended or was put back
@@ -92,6 +93,7 @@ class Stats(msgspec.Struct):
     accepted_tokens: int = 0
     num_stalls: int = 0
     num_rearranged: int = 0
+    num_preempted: int = 0
     num_busy: int = 0
     longest: int = 0
     prompt_s: float = 0.0
@@ -144,6 +146,12 @@ class Stats(msgspec.Struct):
             self.prompt_s += seconds
         else:
             self.token_s += seconds
+
+    def note_embedding(self, num_rows: int, num_texts: int, seconds: float) -> None:
+        """A step read so many rows of texts, of which so many have their vectors now."""
+        self.embedded_tokens += num_rows
+        self.embedded_texts += num_texts
+        self.embedding_s += seconds
 
     def note_draft(self, num_drafted: int, num_accepted: int) -> None:
         """A guess of so many tokens was verified."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
-from worker.engine.sequence import Delta
+from worker.engine.request import Request
+from worker.engine.sequence import Delta, SequenceStatus
 from worker.errors import WorkerError
 
 
@@ -18,6 +20,17 @@ class Watcher(Protocol):
 
     def left(self) -> None:
         """Those that still run are about to be aborted, because nobody reads on."""
+
+
+class Lane(Protocol):
+    """The way to the engine, on the event loop; see `thread.EngineThread`."""
+
+    @property
+    def max_length(self) -> int: ...
+    def check_place(self, besides: int = 0) -> None: ...
+    def place(self) -> AbstractContextManager[None]: ...
+    def submit(self, requests: Sequence[Request], *, param: str = "n") -> Stream: ...
+    def standing(self, request_id: str) -> SequenceStatus | None: ...
 
 
 class Stream:

@@ -130,17 +130,15 @@ class EngineThread:
         on_failure: Callable[[WorkerError], None],
         write: Write = os.write,
         begin: Callable[[], object] = lambda: None,
-        rest: Callable[[], object] = lambda: None,
     ) -> None:
         """write: wakes the event loop; best one that keeps Python's lock
         begin: what the thread does before anything else
-        rest: what it does in each second in which nobody asks
         """
         self.engine = engine
         self.max_streams = engine.max_running + queue_size
         self.tick = time.monotonic()
         self._on_failure = on_failure
-        self._begin, self._rest = begin, rest
+        self._begin = begin
         self._inbox: queue.SimpleQueue[Request | str | Callable[[], None] | None]
         self._inbox = queue.SimpleQueue()
         self._jobs: set[Future[Any]] = set()
@@ -176,6 +174,11 @@ class EngineThread:
     def standing(self, request_id: str) -> SequenceStatus | None:
         """How a request stands; None: it waits to be taken in, or has ended."""
         return self.engine.standing(request_id)
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of the longest sequence."""
+        return self.engine.backend.max_length
 
     @property
     def num_streams(self) -> int:
@@ -321,7 +324,7 @@ class EngineThread:
             try:
                 message = self._inbox.get(timeout=1.0)
             except queue.Empty:
-                self._rest()
+                self.engine.backend.rest()
                 continue
             if idle:
                 started = time.monotonic()

@@ -98,25 +98,34 @@ class Fields:
         """Raise WRONG_TYPE for `key`."""
         full = self.full(key)
         raise refuse(
-            "WRONG_TYPE", f"{full} must be {wanted}.",
-            at=self.header.offsets.get(full), field=full,
-            got=TYPE_NAMES[self.header.types[full]], limit=wanted,
+            "WRONG_TYPE",
+            f"{full} must be {wanted}.",
+            at=self.header.offsets.get(full),
+            field=full,
+            got=TYPE_NAMES[self.header.types[full]],
+            limit=wanted,
             hint=RECONVERT,
-        )  # fmt: skip
+        )
 
     def bad(self, key: str, got: object, wanted: str, code: str = "BAD_VALUE") -> NoReturn:
         """Raise BAD_VALUE, or `code`, for `key`."""
         full = self.full(key)
         raise refuse(
-            code, f"{full} is {got}, it must be {wanted}.",
-            at=self.header.offsets.get(full), field=full, got=got, limit=wanted,
+            code,
+            f"{full} is {got}, it must be {wanted}.",
+            at=self.header.offsets.get(full),
+            field=full,
+            got=got,
+            limit=wanted,
             hint=RECONVERT,
-        )  # fmt: skip
+        )
 
     def missing(self, key: str) -> NoReturn:
         """Raise MISSING_KEY for `key`."""
         full = self.full(key)
         raise refuse(
-            "MISSING_KEY", f"The key {full} is missing.", field=full,
+            "MISSING_KEY",
+            f"The key {full} is missing.",
+            field=full,
             hint=RECONVERT,
-        )  # fmt: skip
+        )

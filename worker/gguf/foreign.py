@@ -17,8 +17,12 @@ MORE_FILES = "Raise the limit of open files (ulimit -n), or open fewer connectio
 
 # First bytes -> code, what the file is, what to do.
 _MAGICS: tuple[tuple[bytes, str, str, str], ...] = (
-    (b"version https://git-lfs", "GIT_LFS_POINTER", "a git-lfs pointer, not the file itself",
-     "Fetch the file with `git lfs pull` or from the Hub's download link."),
+    (
+        b"version https://git-lfs",
+        "GIT_LFS_POINTER",
+        "a git-lfs pointer, not the file itself",
+        "Fetch the file with `git lfs pull` or from the Hub's download link.",
+    ),
     (b"lmgg", "OLD_GGML", "an unversioned ggml file from before GGUF", "Take a GGUF of the model."),
     (b"ggml", "OLD_GGML", "a ggml file from before GGUF", "Take a GGUF of the model."),
     (b"fmgg", "OLD_GGML", "a ggmf file from before GGUF", "Take a GGUF of the model."),
@@ -27,8 +31,7 @@ _MAGICS: tuple[tuple[bytes, str, str, str], ...] = (
     (b"ggjt", "OLD_GGML", "a ggjt file from before GGUF", "Take a GGUF of the model."),
     (b"algg", "OLD_GGML", "a ggla LoRA file from before GGUF", "Take a GGUF of the model."),
     (b"ggla", "OLD_GGML", "a ggla LoRA file from before GGUF", "Take a GGUF of the model."),
-    (b"FUGG", "BIG_ENDIAN", "a GGUF file with its bytes swapped",
-     "Take the little-endian file."),
+    (b"FUGG", "BIG_ENDIAN", "a GGUF file with its bytes swapped", "Take the little-endian file."),
     (b"PK\x03\x04", "PYTORCH", "a zip archive, most likely a PyTorch checkpoint", CONVERT),
     (b"\x80\x02", "PYTORCH", "a pickle, most likely a PyTorch checkpoint", CONVERT),
     (b"\x80\x04", "PYTORCH", "a pickle, most likely a PyTorch checkpoint", CONVERT),
@@ -37,7 +40,7 @@ _MAGICS: tuple[tuple[bytes, str, str, str], ...] = (
     (b"\x28\xb5\x2f\xfd", "NOT_GGUF", "compressed with zstd", "Unpack it and pass the .gguf file."),
     (b"BZh", "NOT_GGUF", "compressed with bzip2", "Unpack it and pass the .gguf file."),
     (b"\xfd7zXZ", "NOT_GGUF", "compressed with xz", "Unpack it and pass the .gguf file."),
-)  # fmt: skip
+)
 _HTML = re.compile(rb"\s*(<!doctype html|<html|<\?xml|<head|<body)", re.IGNORECASE)
 _ONNX = re.compile(rb"\x08[\x01-\x0f]\x12.{1,64}?(pytorch|onnx|tf2onnx|keras)", re.DOTALL)
 
@@ -52,13 +55,23 @@ def check_magic(head: bytes, path: str, size: int) -> None:
     code, what, hint = _identify(head, size)
     if code == "TRUNCATED":
         raise ModelFileError(
-            code, f"{name} ends within its first four bytes.", offset=0, field="magic",
-            got=size, limit=24, hint="Download it again.",
-        )  # fmt: skip
+            code,
+            f"{name} ends within its first four bytes.",
+            offset=0,
+            field="magic",
+            got=size,
+            limit=24,
+            hint="Download it again.",
+        )
     raise ModelFileError(
-        code, f"{name} is {what}.", offset=0, field="magic", got=head[:4].hex(), limit="GGUF",
+        code,
+        f"{name} is {what}.",
+        offset=0,
+        field="magic",
+        got=head[:4].hex(),
+        limit="GGUF",
         hint=hint,
-    )  # fmt: skip
+    )
 
 
 def _identify(head: bytes, size: int) -> tuple[str, str, str]:
@@ -128,15 +141,21 @@ def directory(path: Path) -> ModelFileError:
     if models:
         shown = ", ".join(firsts[:5]) + (", …" if len(firsts) > 5 else "")
         return ModelFileError(
-            "DIRECTORY", f"{path} is a directory with {len(firsts)} models.", got=str(path),
+            "DIRECTORY",
+            f"{path} is a directory with {len(firsts)} models.",
+            got=str(path),
             hint=f"Pass one of {shown}." if shown else "Its first split file is missing.",
-        )  # fmt: skip
+        )
     if any(name.endswith(".safetensors") for name in names) or "config.json" in names:
         return ModelFileError(
-            "SAFETENSORS_DIR", f"{path} is a directory with a Hugging Face model.",
-            got=str(path), hint=CONVERT,
-        )  # fmt: skip
+            "SAFETENSORS_DIR",
+            f"{path} is a directory with a Hugging Face model.",
+            got=str(path),
+            hint=CONVERT,
+        )
     return ModelFileError(
-        "DIRECTORY", f"{path} is a directory without a GGUF file.", got=str(path),
+        "DIRECTORY",
+        f"{path} is a directory without a GGUF file.",
+        got=str(path),
         hint="Pass a .gguf file.",
-    )  # fmt: skip
+    )

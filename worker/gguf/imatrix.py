@@ -52,9 +52,10 @@ def read_imatrix(path: str | os.PathLike[str]) -> Importance:
             is_gguf = file.read(len(MAGIC)) == MAGIC
     except OSError as error:
         raise refuse(
-            "UNREADABLE", f"The importance matrix {name} cannot be read: {error.strerror}.",
+            "UNREADABLE",
+            f"The importance matrix {name} cannot be read: {error.strerror}.",
             hint="Name a file that llama-imatrix wrote.",
-        ) from error  # fmt: skip
+        ) from error
     found = _from_gguf(read_header(name)) if is_gguf else _from_legacy(Path(name))
     for tensor, values in found.entries.items():
         if not np.isfinite(values).all():
@@ -74,8 +75,9 @@ def _from_gguf(header: Header) -> Importance:
             raise _bad(header.path, f"has no counts for {stem}", stem)
         sums, numbers = _floats(header, tensor), _floats(header, counts)
         if sums.size % numbers.size:
-            raise _bad(header.path, f"has {sums.size} sums for {numbers.size} counts of {stem}",
-                       stem)  # fmt: skip
+            raise _bad(
+                header.path, f"has {sums.size} sums for {numbers.size} counts of {stem}", stem
+            )
         # For an expert that saw no token all columns are equally important.
         rows, times = sums.reshape(numbers.size, -1), np.rint(numbers)[:, None]
         mean = np.divide(rows, times, out=np.ones_like(rows), where=times > 0)

@@ -199,9 +199,12 @@ _SCALE_ONLY = {
 }  # fmt: skip
 # A scale and a minimum: the place of both, and the factor of each.
 _SCALE_AND_MIN = {
-    "Q4_1": (0, 15, 1), "Q5_1": (0, 31, 1),
-    "Q2_K": (80, 15 * 3, 15), "Q4_K": (0, 63 * 15, 63), "Q5_K": (0, 63 * 31, 63),
-}  # fmt: skip
+    "Q4_1": (0, 15, 1),
+    "Q5_1": (0, 31, 1),
+    "Q2_K": (80, 15 * 3, 15),
+    "Q4_K": (0, 63 * 15, 63),
+    "Q5_K": (0, 63 * 31, 63),
+}
 
 FIELDS: dict[str, tuple[NumberField, ...]] = {
     **{kind: (NumberField("value", kind, 0, 1),) for kind in _PLAIN},

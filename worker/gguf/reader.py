@@ -86,21 +86,35 @@ def place(
     for row in rows:
         name, shape, kind, relative, at = row
         if name in tensors:
-            raise refuse("DUPLICATE_TENSOR", f"The tensor {name} is there twice.",
-                         at=at, field=name, got=name, hint=RECONVERT)  # fmt: skip
+            raise refuse(
+                "DUPLICATE_TENSOR",
+                f"The tensor {name} is there twice.",
+                at=at,
+                field=name,
+                got=name,
+                hint=RECONVERT,
+            )
         elements, nbytes = _sizes(row)
         if relative != expected:
             raise refuse(
-                "BAD_TENSOR_OFFSET", f"{name} does not begin where the tensor before it ends.",
-                at=at, field=name, got=relative, limit=expected,
-            )  # fmt: skip
+                "BAD_TENSOR_OFFSET",
+                f"{name} does not begin where the tensor before it ends.",
+                at=at,
+                field=name,
+                got=relative,
+                limit=expected,
+            )
         offset = begin + relative
         if offset + nbytes > file_size:
             raise refuse(
-                "TRUNCATED", f"The file ends before the weights of {name} do.",
-                at=offset, field=name, got=file_size, limit=offset + nbytes,
+                "TRUNCATED",
+                f"The file ends before the weights of {name} do.",
+                at=offset,
+                field=name,
+                got=file_size,
+                limit=offset + nbytes,
                 hint="Download it again and compare its size or checksum.",
-            )  # fmt: skip
+            )
         tensors[name] = TensorInfo(name, shape, kind, offset, relative, nbytes, elements)
         expected = align(relative + nbytes, alignment)
     return tuple(tensors.values())
@@ -112,10 +126,14 @@ def check_tail(tensors: tuple[TensorInfo, ...], begin: int, alignment: int, file
     extra = file_size - end
     if extra > alignment:
         raise refuse(
-            "TRAILING_BYTES", f"{extra} bytes follow the last tensor.",
-            at=end, field="data", got=extra, limit=alignment,
+            "TRAILING_BYTES",
+            f"{extra} bytes follow the last tensor.",
+            at=end,
+            field="data",
+            got=extra,
+            limit=alignment,
             hint="Something is glued to the file; get it from its publisher.",
-        )  # fmt: skip
+        )
 
 
 def _sizes(row: Row) -> tuple[int, int]:
@@ -127,11 +145,16 @@ def _sizes(row: Row) -> tuple[int, int]:
         raise refuse(
             "BAD_TENSOR_TYPE",
             f"{name} is stored as {old}, which llama.cpp has dropped."
-            if old else f"{name} has the unknown tensor type {kind}.",
-            at=at, field=name, got=kind, limit=max(ENCODINGS),
+            if old
+            else f"{name} has the unknown tensor type {kind}.",
+            at=at,
+            field=name,
+            got=kind,
+            limit=max(ENCODINGS),
             hint="Get a Q4_0 file, which is repacked while it is loaded."
-            if old else "The file is damaged, or llama-cpp-python has to be updated.",
-        )  # fmt: skip
+            if old
+            else "The file is damaged, or llama-cpp-python has to be updated.",
+        )
     elements = 1
     for length in shape:
         elements *= length
@@ -141,8 +164,9 @@ def _sizes(row: Row) -> tuple[int, int]:
         problem = f"has rows of {shape[0]} elements, which is no multiple of {encoding.block}"
     else:
         return elements, elements // encoding.block * encoding.nbytes
-    raise refuse("BAD_SHAPE", f"{name} {problem}.",
-                 at=at, field=name, got=list(shape), limit=encoding.block)  # fmt: skip
+    raise refuse(
+        "BAD_SHAPE", f"{name} {problem}.", at=at, field=name, got=list(shape), limit=encoding.block
+    )
 
 
 def read_header(path: str | os.PathLike[str]) -> Header:
@@ -207,9 +231,13 @@ class _Parser:
         limit = min(cap, (self.source.size - self.at) // least)
         if count > limit:
             raise refuse(
-                "COUNT_TOO_LARGE", f"{field} is {count}, more than can be there.",
-                at=at, field=field, got=count, limit=limit,
-            )  # fmt: skip
+                "COUNT_TOO_LARGE",
+                f"{field} is {count}, more than can be there.",
+                at=at,
+                field=field,
+                got=count,
+                limit=limit,
+            )
         return count
 
     def _number(self, kind: int, field: str) -> int:
@@ -230,8 +258,14 @@ class _Parser:
             code, what, limit = "TRUNCATED", "more than the file has left", remaining
         else:
             return length
-        raise refuse(code, f"{field} says its length is {length}, {what}.",
-                     at=at, field=field, got=length, limit=limit)  # fmt: skip
+        raise refuse(
+            code,
+            f"{field} says its length is {length}, {what}.",
+            at=at,
+            field=field,
+            got=length,
+            limit=limit,
+        )
 
     def _text(self, field: str, cap: int, code: str) -> str:
         length = self._length(field, cap, 1, code)
@@ -242,8 +276,9 @@ class _Parser:
             return raw.decode()
         except UnicodeDecodeError as error:
             bad = raw[error.start : error.end].hex()
-            raise refuse("BAD_UTF8", f"{field} is not UTF-8.",
-                         at=at + error.start, field=field, got=bad) from error  # fmt: skip
+            raise refuse(
+                "BAD_UTF8", f"{field} is not UTF-8.", at=at + error.start, field=field, got=bad
+            ) from error
 
     def _key(self, index: int) -> None:
         at, field = self.at, f"key {index}"
@@ -317,8 +352,14 @@ class _Parser:
 
     def _unknown_type(self, key: str, kind: int) -> ModelFileError:
         what = "arrays within an array" if kind == _ARRAY else f"the unknown value type {kind}"
-        return refuse("BAD_VALUE_TYPE", f"{key} holds {what}.",
-                      at=self.at - 4, field=key, got=kind, limit=len(TYPE_NAMES) - 1)  # fmt: skip
+        return refuse(
+            "BAD_VALUE_TYPE",
+            f"{key} holds {what}.",
+            at=self.at - 4,
+            field=key,
+            got=kind,
+            limit=len(TYPE_NAMES) - 1,
+        )
 
     def _alignment(self) -> int:
         key = "general.alignment"
@@ -333,24 +374,46 @@ class _Parser:
         else:
             return value
         raise refuse(
-            "BAD_ALIGNMENT", f"{key} {problem}.", at=self.offsets[key], field=key,
-            got=value, limit=MAX_ALIGNMENT, hint=RECONVERT,
-        )  # fmt: skip
+            "BAD_ALIGNMENT",
+            f"{key} {problem}.",
+            at=self.offsets[key],
+            field=key,
+            got=value,
+            limit=MAX_ALIGNMENT,
+            hint=RECONVERT,
+        )
 
     def _row(self, index: int) -> Row:
         at, field = self.at, f"the name of tensor {index}"
         name = self._text(field, MAX_TENSOR_NAME, "BAD_TENSOR_NAME")
         if not name or not name.isprintable():
-            raise refuse("BAD_TENSOR_NAME", f"{field.capitalize()} is empty or not printable.",
-                         at=at, field=field, got=repr(name))  # fmt: skip
+            raise refuse(
+                "BAD_TENSOR_NAME",
+                f"{field.capitalize()} is empty or not printable.",
+                at=at,
+                field=field,
+                got=repr(name),
+            )
         n_dims = self._number(_UINT32, name)
         if not 1 <= n_dims <= MAX_DIMS:
-            raise refuse("BAD_SHAPE", f"{name} has {n_dims} dimensions.",
-                         at=self.at - 4, field=name, got=n_dims, limit=MAX_DIMS)  # fmt: skip
+            raise refuse(
+                "BAD_SHAPE",
+                f"{name} has {n_dims} dimensions.",
+                at=self.at - 4,
+                field=name,
+                got=n_dims,
+                limit=MAX_DIMS,
+            )
         shape = tuple(self._number(_UINT64, name) for _ in range(n_dims))
         return Row(name, shape, self._number(_UINT32, name), self._number(_UINT64, name), at)
 
 
 def _bad_bool(key: str, at: int, value: int) -> ModelFileError:
-    return refuse("BAD_BOOL", f"{key} is a truth value that is neither 0 nor 1.",
-                  at=at, field=key, got=value, limit=1)  # fmt: skip
+    return refuse(
+        "BAD_BOOL",
+        f"{key} is a truth value that is neither 0 nor 1.",
+        at=at,
+        field=key,
+        got=value,
+        limit=1,
+    )

@@ -38,16 +38,24 @@ class Source:
             return
         if end > self.size:
             raise refuse(
-                "TRUNCATED", f"The file ends within {field}.",
-                at=at, field=field, got=self.size, limit=end,
+                "TRUNCATED",
+                f"The file ends within {field}.",
+                at=at,
+                field=field,
+                got=self.size,
+                limit=end,
                 hint="Download it again and compare its size or checksum.",
-            )  # fmt: skip
+            )
         if end > self.limit:
             raise refuse(
-                "METADATA_TOO_LARGE", f"The metadata reaches beyond {self.limit} bytes at {field}.",
-                at=at, field=field, got=end, limit=self.limit,
+                "METADATA_TOO_LARGE",
+                f"The metadata reaches beyond {self.limit} bytes at {field}.",
+                at=at,
+                field=field,
+                got=end,
+                limit=self.limit,
                 hint="No known model needs that much; get the file from its publisher.",
-            )  # fmt: skip
+            )
         self.grow(end)
 
     def grow(self, end: int = 0) -> None:
@@ -62,15 +70,20 @@ class Source:
             except OSError as error:
                 reason = os.strerror(error.errno or errno.EIO)
                 raise refuse(
-                    "UNREADABLE", f"Reading {self.path} failed at byte {have}: {reason}.",
-                    at=have, hint="Check the disk or the network mount.",
-                ) from error  # fmt: skip
+                    "UNREADABLE",
+                    f"Reading {self.path} failed at byte {have}: {reason}.",
+                    at=have,
+                    hint="Check the disk or the network mount.",
+                ) from error
             if not piece:
                 raise refuse(
-                    "TRUNCATED", f"{self.path} became shorter while it was read.",
-                    at=have, got=have, limit=self.size,
+                    "TRUNCATED",
+                    f"{self.path} became shorter while it was read.",
+                    at=have,
+                    got=have,
+                    limit=self.size,
                     hint="Wait until the download or copy is complete.",
-                )  # fmt: skip
+                )
             pieces.append(piece)
             have += len(piece)
         self.data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -122,7 +135,9 @@ def _check(files: Sequence[ModelFile], places: Sequence[int | str]) -> None:
         if now != file.identity:
             how = "became shorter" if now.size < file.size else "was replaced or written"
             raise refuse(
-                "CHANGED", f"{file.path} {how} after it was checked.",
-                got=now.size, limit=file.size,
+                "CHANGED",
+                f"{file.path} {how} after it was checked.",
+                got=now.size,
+                limit=file.size,
                 hint="Wait until it is complete and start again.",
-            )  # fmt: skip
+            )

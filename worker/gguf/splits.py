@@ -33,27 +33,37 @@ def open_header(path: str | os.PathLike[str]) -> Header:
     if number:
         start = name.siblings()[0] if name else "the first file"
         raise refuse(
-            "NOT_FIRST_SPLIT", f"{location.name} is part {number + 1} of {count}.",
-            at=first.offsets[_NUMBER], field=_NUMBER, got=number, limit=0,
+            "NOT_FIRST_SPLIT",
+            f"{location.name} is part {number + 1} of {count}.",
+            at=first.offsets[_NUMBER],
+            field=_NUMBER,
+            got=number,
+            limit=0,
             hint=f"Pass {location.with_name(start) if name else start}.",
-        )  # fmt: skip
+        )
     if count == 1:
         return first
     if not name or not name.is_first or name.count != count:
         raise refuse(
-            "SPLIT_NAME", f"{location.name} is the first of {count} files, but not named like it.",
-            field="name", got=location.name, limit=str(SplitName("NAME", 1, count)),
+            "SPLIT_NAME",
+            f"{location.name} is the first of {count} files, but not named like it.",
+            field="name",
+            got=location.name,
+            limit=str(SplitName("NAME", 1, count)),
             hint="Give the files the names that they were published under.",
-        )  # fmt: skip
+        )
     siblings = [location.with_name(sibling) for sibling in name.siblings()[1:]]
     absent = [sibling.name for sibling in siblings if not sibling.exists()]
     if absent:
         raise refuse(
-            "SPLIT_MISSING", f"{len(absent)} of {count} files are missing, {absent[0]} first.",
-            field=_COUNT, got=count - len(absent), limit=count, hint=_AGAIN,
-        )  # fmt: skip
-    parts = [_part(sibling, first, number + 1, count)
-             for number, sibling in enumerate(siblings)]  # fmt: skip
+            "SPLIT_MISSING",
+            f"{len(absent)} of {count} files are missing, {absent[0]} first.",
+            field=_COUNT,
+            got=count - len(absent),
+            limit=count,
+            hint=_AGAIN,
+        )
+    parts = [_part(sibling, first, number + 1, count) for number, sibling in enumerate(siblings)]
     return _merged(first, parts)
 
 
@@ -77,9 +87,13 @@ def _merged(first: Header, parts: list[Header]) -> Header:
         for tensor in part.tensors:
             if tensor.name in tensors:
                 raise refuse(
-                    "DUPLICATE_TENSOR", f"The tensor {tensor.name} is in two files.",
-                    field=tensor.name, got=number, limit=tensors[tensor.name].file, hint=_AGAIN,
-                )  # fmt: skip
+                    "DUPLICATE_TENSOR",
+                    f"The tensor {tensor.name} is in two files.",
+                    field=tensor.name,
+                    got=number,
+                    limit=tensors[tensor.name].file,
+                    hint=_AGAIN,
+                )
             tensors[tensor.name] = msgspec.structs.replace(tensor, file=number)
     fields = Fields(first, "")
     total = fields.count(_TENSORS)
@@ -89,9 +103,14 @@ def _merged(first: Header, parts: list[Header]) -> Header:
         fields.wrong_type(_TENSORS, "INT32")
     if total != len(tensors):
         raise refuse(
-            "SPLIT_MISMATCH", f"The files hold {len(tensors)} tensors, not {total}.",
-            at=first.offsets[_TENSORS], field=_TENSORS, got=len(tensors), limit=total, hint=_AGAIN,
-        )  # fmt: skip
+            "SPLIT_MISMATCH",
+            f"The files hold {len(tensors)} tensors, not {total}.",
+            at=first.offsets[_TENSORS],
+            field=_TENSORS,
+            got=len(tensors),
+            limit=total,
+            hint=_AGAIN,
+        )
     return msgspec.structs.replace(
         first,
         tensors=tuple(tensors.values()),
@@ -110,6 +129,10 @@ def _uint16(fields: Fields, key: str) -> int | None:
 
 def _mismatch(path: Path, key: str, got: object, limit: object) -> Exception:
     return refuse(
-        "SPLIT_MISMATCH", f"{path.name} belongs to another model: its {key} is {got}, not {limit}.",
-        field=key, got=got, limit=limit, hint=_AGAIN,
-    )  # fmt: skip
+        "SPLIT_MISMATCH",
+        f"{path.name} belongs to another model: its {key} is {got}, not {limit}.",
+        field=key,
+        got=got,
+        limit=limit,
+        hint=_AGAIN,
+    )

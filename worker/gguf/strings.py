@@ -26,8 +26,10 @@ _WORD = 8
 PADDING = _WORD
 _BLOCK = 1 << 15  # strings at a time, so that their arrays fit the processor's cache
 # Keeps the first 0 to 8 bytes of a little-endian word.
-_KEEP = np.append((np.uint64(1) << (np.arange(8, dtype=np.uint64) * np.uint64(8))) - np.uint64(1),
-                  np.uint64(2**64 - 1))  # fmt: skip
+_KEEP = np.append(
+    (np.uint64(1) << (np.arange(8, dtype=np.uint64) * np.uint64(8))) - np.uint64(1),
+    np.uint64(2**64 - 1),
+)
 _LENGTH = struct.Struct("<Q")
 _PREFIX = _LENGTH.size
 _WINDOW = 1 << 18

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from contextvars import ContextVar
+from collections.abc import Sequence
 from typing import Any, Literal, NoReturn
 
 import msgspec
@@ -123,16 +122,3 @@ def choice_constraint(choices: Sequence[str], param: str, **fields: Any) -> Cons
         )
     text = "|".join(_SPECIAL.sub(r"\\\g<0>", choice) for choice in choices)
     return Constraint(kind="regex", text=text, param=param, **fields)
-
-
-# Whether a constraint may take all that one may take, or only what ordinary ones do.
-IS_PATIENT: ContextVar[bool] = ContextVar("is_patient", default=True)
-# Says whether the client for whom it is made ready has left.
-HAS_LEFT: ContextVar[Callable[[], bool]] = ContextVar("has_left", default=lambda: False)
-
-
-class ImpatientError(Exception):
-    """A constraint takes longer than ordinary ones, and who asks for it does not wait so long.
-
-    It says nothing about the constraint: ask again with patience.
-    """

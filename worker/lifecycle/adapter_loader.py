@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -38,9 +39,14 @@ class AdapterLoader:
     """
 
     def __init__(
-        self, settings: Settings, config: ModelConfig, served: ServedAdapters,
-        engine: EngineThread, backend: LlamaBackend,
-    ) -> None:  # fmt: skip
+        self,
+        settings: Settings,
+        config: ModelConfig,
+        served: ServedAdapters,
+        engine: EngineThread,
+        backend: Callable[[], LlamaBackend],
+    ) -> None:
+        """backend: the one that is in memory"""
         self._settings = settings
         self._config = config
         self._served = served
@@ -77,7 +83,7 @@ class AdapterLoader:
         await self._free_unused()
         if digest not in self._held:
             self._check_room(config)
-            load = partial(self._backend.load_adapter, digest, config.files[0])
+            load = partial(self._backend().load_adapter, digest, config.files[0])
             await self._engine.between_steps(load)
             self._held[digest] = config
         self._served.add(name, config, digest)
@@ -138,7 +144,7 @@ class AdapterLoader:
 
     async def _free_unused(self) -> None:
         for digest in self._unused():
-            await self._engine.between_steps(partial(self._backend.free_adapter, digest))
+            await self._engine.between_steps(partial(self._backend().free_adapter, digest))
             del self._held[digest]
 
     async def _free_later(self) -> None:

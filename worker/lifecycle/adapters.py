@@ -163,9 +163,10 @@ class ServedAdapters:
         if adapter is None:
             names = ", ".join(map(repr, self._by_name)) or "none"
             raise NotFoundError(
-                f"There is no adapter {name[:200]!r}.", param="lora_name",
+                f"There is no adapter {name[:200]!r}.",
+                param="lora_name",
                 hint=f"There are: {names}.",
-            )  # fmt: skip
+            )
         self.scales.pop(adapter.id, None)
         return adapter
 
@@ -248,7 +249,8 @@ class ServedAdapters:
         activated = [each for each in chosen if each.config.invocation]
         if activated and len(chosen) > 1:
             raise RequestError(
-                f"{activated[0].name} is an activated adapter, which counts alone.", param="lora",
+                f"{activated[0].name} is an activated adapter, which counts alone.",
+                param="lora",
                 hint="Choose it by its name.",
-            )  # fmt: skip
+            )
         return activated[0].config.invocation if activated else ()

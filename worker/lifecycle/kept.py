@@ -56,17 +56,19 @@ def identity_of(settings: Settings, prepared: Prepared, signature: bytes) -> str
     signature: of their form
     """
     build = library.build()
-    return repr((
-        fingerprint([Path(file.path) for file in prepared.config.files]),
-        prepared.config.overrides,
-        settings.yarn,
-        settings.cache_type_k,
-        settings.cache_type_v,
-        build.bindings,
-        build.variant,  # another one rounds otherwise
-        signature,
-        *(() if prepared.control is None else (prepared.control.digest,)),
-    ))  # fmt: skip
+    return repr(
+        (
+            fingerprint([Path(file.path) for file in prepared.config.files]),
+            prepared.config.overrides,
+            settings.yarn,
+            settings.cache_type_k,
+            settings.cache_type_v,
+            build.bindings,
+            build.variant,  # another one rounds otherwise
+            signature,
+            *(() if prepared.control is None else (prepared.control.digest,)),
+        )
+    )
 
 
 def fingerprint(files: Iterable[Path]) -> str:

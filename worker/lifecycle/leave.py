@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 
 
 def told_to_stop() -> tuple[signal.Signals, ...]:
@@ -31,8 +32,6 @@ def leave(code: int) -> None:
     Such a thread (a step, a load or a prompt that was given up) would be waited for, or would crash
     beside the interpreter's clean-up.
     """
-    import threading
-
     failed = False
     for stream in (sys.stdout, sys.stderr):
         try:

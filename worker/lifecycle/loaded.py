@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
+
+import msgspec
 
 from worker import log, machine
 from worker.cache.store import Store
@@ -14,10 +18,11 @@ from worker.lifecycle.adapter_loader import AdapterLoader
 from worker.lifecycle.adapters import ServedAdapters
 from worker.lifecycle.default_sampling import changed_sampling, default_sampling
 from worker.lifecycle.devices import Devices
+from worker.lifecycle.loading import Native, open_backend, open_draft
 from worker.lifecycle.media import MediaReader
+from worker.lifecycle.prepared import Prepared, check_memory, load_weights
 from worker.lifecycle.slots import NamedSlots
 from worker.llama.backend import LlamaBackend
-from worker.llama.companion import Companion
 from worker.llama.process import memory
 from worker.llama.process.memory import return_pages
 from worker.llama.residency import allocated
@@ -40,8 +45,8 @@ class Loaded:
 
     settings    what the process was asked to do
     model_id    the id under which clients see the model
+    native      is another one after each sleep; while the model sleeps it is closed
     guesses     who guesses tokens: auto, none, ngram, model, mtp or both
-    draft       the model that does, or the heads
     adapters    which of them a request gets
     adapter_loader  loads more of them
     store       where the engine's thread keeps states of what has ended; None: nowhere
@@ -57,9 +62,8 @@ class Loaded:
     config: ModelConfig
     plan: MemoryPlan
     devices: Devices
-    backend: LlamaBackend
+    native: Native
     guesses: str
-    draft: Companion | None
     adapters: ServedAdapters
     adapter_loader: AdapterLoader
     engine: EngineThread
@@ -68,6 +72,10 @@ class Loaded:
     media: MediaReader | None
     loaded_vram_bytes: int
     is_away: bool = False
+
+    @property
+    def backend(self) -> LlamaBackend:
+        return self.native.backend
 
     @property
     def writes(self) -> bool:
@@ -134,16 +142,29 @@ class Loaded:
     def put_away(self) -> None:
         """In the engine's thread: free the model, and what guesses for it."""
         self.engine.engine.empty()
-        if self.draft is not None:
-            self.draft.close()
-        self.backend.close()
+        self.native.close()
         self.is_away = True
         return_pages()
 
-    def bring_back(self, draft: Companion | None) -> None:
-        """The backend is there again, and `draft` beside it."""
-        if self.draft is not None and draft is not None:
-            vars(self.draft).update(vars(draft))
+    def load_again(
+        self, path: Path, prepared: Prepared, on_progress: Callable[[float], bool]
+    ) -> Native:
+        """In a thread of its own: what was prepared at the start, with the adapters that are served
+        now. Raises what loading raises."""
+        prepared = msgspec.structs.replace(prepared, adapters=self.adapters.all)
+        check_memory(prepared, self.settings)
+        weights = load_weights(path, self.settings, prepared, on_progress)
+        backend = open_backend(weights, self.settings, prepared, guides=self.backend.guides)
+        try:
+            return Native(backend, open_draft(self.settings, prepared, backend))
+        except BaseException:
+            backend.close()
+            raise
+
+    def bring_back(self, native: Native) -> None:
+        """In the engine's thread: go on with what was loaded again."""
+        self.native = native
+        self.engine.engine.use(native.backend, native.draft, native.backend.embedder)
         self.is_away = False
 
     async def use_large_pages(self) -> None:
@@ -176,17 +197,12 @@ class Loaded:
     def figures(self) -> dict[str, object]:
         """What the log says of a worker that is ready."""
         proportional = machine.proportional_bytes()
+        draft, context = self.native.draft, self.backend.context
         residency = self.backend.weights.residency
+        places = allocated(residency, context.residency, draft.buffers if draft else ())
         buffers: dict[str, int] = {}
-        for place in allocated(
-            self.backend.weights.residency,
-            self.backend.context.residency,
-            self.draft.buffers if self.draft else (),
-        ):
+        for place in places:
             buffers[place.device] = buffers.get(place.device, 0) + place.nbytes
-        drafting = {} if self.draft is None else {
-            "draft_layers": _count(self.draft.layers)
-        }  # fmt: skip
         return {
             "model": self.model_id,
             "memory_mb": _mb(self.memory_bytes),
@@ -196,14 +212,14 @@ class Loaded:
             "context": self.backend.shape.num_cells,
             "parallel": self.plan.num_slots,
             "sampling": self._sampling(),
-            "threads": self.backend.context.threads,
+            "threads": context.threads,
             "attention": self.attention,
             "kept_mb": _mb(self.plan.cache_bytes) if self.store is not None else 0,
             "layers": _count(residency.layers),
             **({"cpu_experts": self.plan.cpu_experts} if self.plan.cpu_experts else {}),
-            "kv": _count(tuple(device for _, device in self.backend.context.residency.layers)),
+            "kv": _count(tuple(device for _, device in context.residency.layers)),
             "buffers_mb": {device: _mb(size) for device, size in buffers.items()},
-            **drafting,
+            **({"draft_layers": _count(draft.layers)} if draft else {}),
         }
 
 

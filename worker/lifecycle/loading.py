@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,8 +14,9 @@ from worker.lifecycle.prepared import Prepared, load_weights, maps_file, note_na
 from worker.llama import library
 from worker.llama.backend import LlamaBackend
 from worker.llama.calibrate import AttentionShape, calibration
-from worker.llama.companion import DraftModel, Heads
+from worker.llama.companion import Companion, DraftModel, Heads
 from worker.llama.context import ContextOptions
+from worker.llama.guides.guides import Guides
 from worker.llama.process import openmp
 from worker.llama.process.memory import stay_small
 from worker.llama.residency import allocated, kernels_of
@@ -29,6 +31,22 @@ from worker.settings import Settings
 _THREAD_BYTES = 16 << 20
 
 
+class Native(NamedTuple):
+    """What native code holds of a model.
+
+    draft  guesses tokens: a draft model, or the model's own heads
+    """
+
+    backend: LlamaBackend
+    draft: Companion | None
+
+    def close(self) -> None:
+        """Free it; safe to call again."""
+        if self.draft is not None:  # heads are a part of the model
+            self.draft.close()
+        self.backend.close()
+
+
 def load_backend(
     path: Path, settings: Settings, prepared: Prepared, *, chunk_outputs: int = CHUNK_OUTPUTS
 ) -> LlamaBackend:
@@ -38,11 +56,17 @@ def load_backend(
 
 
 def open_backend(
-    weights: Weights, settings: Settings, prepared: Prepared, *, chunk_outputs: int = CHUNK_OUTPUTS
+    weights: Weights,
+    settings: Settings,
+    prepared: Prepared,
+    *,
+    chunk_outputs: int = CHUNK_OUTPUTS,
+    guides: Guides | None = None,
 ) -> LlamaBackend:
     """A context over loaded weights, which it closes with itself; checked and warmed up.
 
-    `chunk_outputs` rows of a prompt can have their logits in one batch.
+    chunk_outputs: rows of a prompt that can have their logits in one batch
+    guides: of the same file, when it was in memory before
     """
     stay_small()
     library.proof().verdict().require()  # before anything is computed
@@ -73,6 +97,7 @@ def open_backend(
         weights,
         own if config.only_embeds else options,
         embeds=shape if config.only_embeds else None,
+        guides=guides,
     )
     try:
         if shape is not None and backend.embedder is None:
@@ -249,9 +274,7 @@ def slots_for(plan: MemoryPlan, kernels: Kernels) -> int:
     return whole if slots > 1 and steps // whole == steps // slots else slots
 
 
-def gpu_bytes(
-    devices: Devices, backend: LlamaBackend, draft: DraftModel | Heads | None = None
-) -> int:
+def gpu_bytes(devices: Devices, native: Native) -> int:
     """Bytes of GPU memory that loading took, measured; 0 where the CPU's memory holds the model.
 
     devices: with what was free on them before the load
@@ -261,6 +284,7 @@ def gpu_bytes(
     now = {device.name: device.memory_free for device in library.devices()}
     taken = (d.memory_free - now.get(d.name, d.memory_free) for d in devices.chosen)
     # A CPU behind an RPC server does not tell what is free: there llama.cpp's word counts.
+    backend, draft = native
     places = allocated(
         backend.weights.residency, backend.context.residency, draft.buffers if draft else ()
     )

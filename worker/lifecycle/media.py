@@ -16,6 +16,7 @@ from worker import machine
 from worker.cache.media import MediaStore
 from worker.engine.request import Medium
 from worker.errors import QueueFullError, RequestError
+from worker.lifecycle.addresses import MediaAddresses
 from worker.lifecycle.kept import fingerprint
 from worker.lifecycle.prepared import Prepared
 from worker.limits import MEDIA_KEPT, MEDIA_LENT, MEDIUM_MEMORY, MEDIUM_TIME, PIXELS, SOUND
@@ -39,7 +40,6 @@ class MediaReader:
     """Any thread may call it: simultaneous requests for one medium wait for one
     encoding.
 
-    settings  of the worker
     ready     what the projector can do
     max_rows  vectors that look at each other, at most
     """
@@ -60,7 +60,7 @@ class MediaReader:
             pixels=PIXELS.most,
             reads=tuple(files),
         )
-        self.settings = settings
+        self._settings = settings
         self.max_rows = 0
         decoder = metadata.version("pillow")
         identity = repr((fingerprint(map(Path, files)), library.build().bindings, decoder)).encode()
@@ -81,6 +81,10 @@ class MediaReader:
     def ready(self) -> EncoderReady:
         """What the projector can do."""
         return self._encoder.ready
+
+    def addresses(self) -> MediaAddresses:
+        """Of one request's media."""
+        return MediaAddresses(self._settings)
 
     def wait(self, max_rows: int) -> None:
         """Until it is loaded. Raises ModelLoadError. max_rows: that one step can have"""

@@ -50,9 +50,12 @@ class ServerAddress(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def serving(
-    words: Sequence[str], environment: Mapping[str, str], *, until: str = "ready",
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    until: str = "ready",
     group: int | None = None,
-) -> Generator[ServerAddress]:  # fmt: skip
+) -> Generator[ServerAddress]:
     """A server that was started with these words; stopped afterwards, whatever happens.
 
     until  the event of its log that is waited for

@@ -57,9 +57,14 @@ class NamedSlots:
     """
 
     def __init__(
-        self, engine: EngineThread, folder: Path | None, identity: str, form: StateForm | None, *,
+        self,
+        engine: EngineThread,
+        folder: Path | None,
+        identity: str,
+        form: StateForm | None,
+        *,
         can_erase: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """
         folder     of the files; None: nothing is saved
         identity   of model and settings whose states are the same
@@ -106,7 +111,7 @@ class NamedSlots:
         """Read a state, for the prompts that begin as it does. Raises RequestError."""
         path, form = self._place(name)
         began = time.monotonic()
-        most = self._engine.engine.backend.max_length
+        most = self._engine.max_length
         room = self._engine.snapshot.kept.memory_limit
         try:
             kept, size = await asyncio.to_thread(

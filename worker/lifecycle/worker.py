@@ -8,10 +8,9 @@ import threading
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Generator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
-
-import msgspec
+from typing import TYPE_CHECKING, Literal
 
 from worker import log
 from worker.errors import (
@@ -31,28 +30,14 @@ from worker.settings import Settings
 
 # Imported in the thread that loads: the service listens before numpy and llama.cpp are there.
 if TYPE_CHECKING:
-    from worker.cache.store import Store
+    from worker.lifecycle.compose import LoadedParts
     from worker.lifecycle.kept import Recalled
     from worker.lifecycle.loaded import Loaded
     from worker.lifecycle.media import MediaReader
     from worker.lifecycle.prepared import Prepared
-    from worker.llama.backend import LlamaBackend
-    from worker.llama.companion import Companion, DraftModel, Heads
 
 # What the step that runs when all requests were ended, or a load that was called off, gets.
 STOP_TIMEOUT_S = 0.9
-
-
-class _Made(NamedTuple):
-    """What loading makes."""
-
-    prepared: Prepared
-    backend: LlamaBackend
-    draft: DraftModel | Heads | None
-    store: Store | None
-    recalled: Recalled | None
-    vram_bytes: int
-    media: MediaReader | None
 
 
 class Worker:
@@ -158,72 +143,19 @@ class Worker:
             if self.lifecycle.move(State.READY):
                 self._start(made)
             else:  # stopped meanwhile
-                _close(made.backend, made.draft, made.media)
+                made.close()
         except Exception as error:  # noqa: BLE001  (a worker that cannot load must say so and leave)
             if self._cancelled.is_set():
                 return  # the load was given up because the worker stops
             self._fail_to_load(error)
 
-    def _start(self, made: _Made) -> None:
+    def _start(self, made: LoadedParts) -> None:
         """Put an engine over the model, and a watchdog over the engine."""
-        from worker.engine.draft import GuessLimits
-        from worker.engine.engine import Engine
-        from worker.engine.thread import EngineThread
-        from worker.lifecycle.adapter_loader import AdapterLoader
-        from worker.lifecycle.adapters import ServedAdapters
-        from worker.lifecycle.loaded import Loaded
-        from worker.lifecycle.slots import named_slots
-        from worker.llama.companion import Heads
-        from worker.llama.process.pipe import write
-
-        prepared, backend, draft, recalled = made.prepared, made.backend, made.draft, made.recalled
-        heads = draft if isinstance(draft, Heads) else None
-        engine = Engine(
-            backend,
-            time.monotonic,
-            store=made.store,
-            max_running=prepared.plan.num_slots,
-            max_stall=self.settings.max_stall_ms / 1e3,
-            drafting=prepared.guesses in ("auto", "ngram", "both"),
-            recall=None if recalled is None else recalled.recall,
-            draft_model=draft if heads is None else None,
-            heads=heads,
-            embedder=backend.embedder,
-            guesses=GuessLimits(
-                longest=self.settings.draft_max,
-                longest_text=self.settings.ngram_max or self.settings.draft_max,
-                least=self.settings.draft_p_min,
-            ),
-        )
-        thread = EngineThread(
-            engine, self.settings.queue_size, self.fail, write, backend.spin.form_team, backend.rest
-        )
-        adapters = ServedAdapters(
-            (self.model_id, *self.settings.alias),
-            prepared.adapters,
-            may_change=bool(self.settings.lora_dir),
-        )
-        slots = named_slots(self.settings, prepared, backend, thread)
-        self._loaded = Loaded(
-            settings=self.settings,
-            model_id=self.model_id,
-            config=prepared.config,
-            plan=prepared.plan,
-            devices=prepared.devices,
-            backend=backend,
-            guesses=prepared.guesses,
-            draft=draft,
-            adapters=adapters,
-            adapter_loader=AdapterLoader(self.settings, prepared.config, adapters, thread, backend),
-            engine=thread,
-            store=made.store,
-            slots=slots,
-            loaded_vram_bytes=made.vram_bytes,
-            media=made.media,
-        )
-        self._recalled = recalled
+        self._loaded = made.compose(self.settings, self.model_id, self.fail)
+        self._recalled, thread = made.recalled, self._loaded.engine
         thread.start()
-        sleeps = any(device != "CPU" for device in backend.weights.residency.layers)
+        layers = made.native.backend.weights.residency.layers
+        sleeps = any(device != "CPU" for device in layers)
         self._watchdog = Watchdog(thread, sleeps=sleeps)
         self._watching = asyncio.create_task(self._watch(self._watchdog))
         self.sleeper = Sleeper(
@@ -240,7 +172,7 @@ class Worker:
             "ready", console=summary, seconds=seconds, parts=parts, **self._loaded.figures()
         )
 
-    def _load(self) -> _Made:
+    def _load(self) -> LoadedParts:
         """Everything that blocks; runs in a thread of its own."""
         media: MediaReader | None = None
         try:
@@ -260,33 +192,11 @@ class Worker:
                     self.model_path, self.settings, prepared, self._report_progress
                 )
             with self.timed("more imports"):  # `service/server.py` began them beside the weights
-                from worker.lifecycle.kept import Recalled, open_store
-                from worker.lifecycle.loading import gpu_bytes, open_backend, open_draft
-            backend = open_backend(weights, self.settings, prepared)
-            self.parts |= backend.seconds
-            draft = None
-            try:
-                with self.timed("draft"):
-                    try:
-                        draft = open_draft(self.settings, prepared, backend)
-                    except WorkerError as error:
-                        if self.settings.uses_heads or not prepared.uses_heads:
-                            raise
-                        prepared = self.prepared = msgspec.structs.replace(prepared, guesses="auto")
-                        log.get("load").warning(
-                            "the file's heads that guess tokens are not used", reason=str(error)
-                        )
-                with self.timed("store"):
-                    store = open_store(self.settings, prepared, backend)
-                    recalls = prepared.guesses in ("auto", "both")
-                    recalled = Recalled(self.settings, prepared) if recalls else None
-                if media is not None:
-                    media.wait(backend.context.rows_together)
-                vram_bytes = gpu_bytes(prepared.devices, backend, draft)
-                return _Made(prepared, backend, draft, store, recalled, vram_bytes, media)
-            except BaseException:
-                _close(backend, draft)
-                raise
+                from worker.lifecycle.compose import load_parts
+            made = load_parts(weights, self.settings, prepared, media, self.timed)
+            self.prepared = made.prepared
+            self.parts |= made.native.backend.seconds
+            return made
         except BaseException:
             if media is not None:
                 media.close()
@@ -308,38 +218,26 @@ class Worker:
     async def _bring_back(self) -> None:
         """Load it again. Raises WakeError where that fails, and the next request tries again;
         UnavailableError where the worker has failed too often, or stops."""
-        loaded, began = self._serving(), time.monotonic()
+        loaded, prepared, began = self._serving(), self.prepared, time.monotonic()
+        assert prepared is not None
         self._is_waking = True
         log.get("worker").info("the model wakes")
         try:
-            await in_thread("load", lambda: self._load_again(loaded))
+            again = partial(loaded.load_again, self.model_path, prepared, self._report_progress)
+            native = await in_thread("load", again)
         except Exception as error:
             self._serving()
             raise self._failed_to_wake(error) from error
         finally:
             self._is_waking = False
         self._failed_wakes = 0
-        await loaded.engine.between_steps(loaded.engine.engine.empty)
+        try:
+            await loaded.engine.between_steps(lambda: loaded.bring_back(native))
+        except UnavailableError:  # the worker stopped meanwhile
+            native.close()
+            raise
         self._moving = asyncio.create_task(loaded.use_large_pages())
         log.get("worker").info("the model is back", seconds=round(time.monotonic() - began, 3))
-
-    def _load_again(self, loaded: Loaded) -> None:
-        """What was prepared at the start, with the adapters that are served now."""
-        from worker.lifecycle.loading import open_backend, open_draft
-        from worker.lifecycle.prepared import check_memory, load_weights
-
-        assert self.prepared is not None
-        prepared = msgspec.structs.replace(self.prepared, adapters=loaded.adapters.all)
-        check_memory(prepared, self.settings)
-        weights = load_weights(self.model_path, self.settings, prepared, self._report_progress)
-        backend = open_backend(weights, self.settings, prepared)
-        try:
-            draft = open_draft(self.settings, prepared, backend)
-        except BaseException:
-            backend.close()
-            raise
-        loaded.backend.renew(backend)
-        loaded.bring_back(draft)
 
     def _failed_to_wake(self, error: Exception) -> UnavailableError:
         """What those who wait are told; after `--wake-attempts` failures the worker has failed."""
@@ -455,7 +353,7 @@ class Worker:
                 if loaded.store is not None:
                     loaded.store.close(max(0.0, self._stop_by - time.monotonic()))
                 if free and not self._is_waking:
-                    _close(loaded.backend, loaded.draft)
+                    loaded.native.close()
             if loaded.media is not None:
                 loaded.media.close()
         self.lifecycle.move(State.STOPPED)
@@ -467,13 +365,3 @@ def _as_ours(error: Exception) -> WorkerError:
         return error
     log.get("worker").error("loading failed", exc_info=error)
     return out_of_memory(error) or ModelLoadError(f"Loading failed: {error!r}.")
-
-
-def _close(
-    backend: LlamaBackend, draft: Companion | None, media: MediaReader | None = None
-) -> None:
-    if media is not None:
-        media.close()
-    if draft is not None:  # heads are a part of the model
-        draft.close()
-    backend.close()

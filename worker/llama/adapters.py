@@ -76,9 +76,13 @@ def add_control_vector(context: Any, control: ControlVector) -> None:
     values = np.ascontiguousarray(control.values, np.float32)
     width = values.shape[1]
     failed = native.llama_set_adapter_cvec(
-        context, values.ctypes.data_as(ctypes.POINTER(ctypes.c_float)), values.size, width,
-        control.first, control.last,
-    )  # fmt: skip
+        context,
+        values.ctypes.data_as(ctypes.POINTER(ctypes.c_float)),
+        values.size,
+        width,
+        control.first,
+        control.last,
+    )
     if failed:
         raise DoesNotFitError("There is no memory for the control vector.")
 

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from worker.budget import Budget
 from worker.cache.state import Parts
 from worker.engine.backend import CacheShape
 from worker.engine.request import Request
@@ -50,10 +51,13 @@ class LlamaBackend:
         context: ContextOptions,
         *,
         embeds: EmbeddingShape | None = None,
+        guides: Guides | None = None,
     ) -> None:
         """Allocate a cache for the model. It closes the weights, also where this fails.
 
         embeds: of a context that makes vectors and no text
+        guides: of the same file, when it was in memory before: what they and their vocabulary
+            learned stays
 
         Raises BackendError or DoesNotFitError.
         """
@@ -67,7 +71,12 @@ class LlamaBackend:
             with self._timed("context"):
                 self.context = stack.enter_context(Context(self.weights, context))
             with self._timed("vocabulary"):
-                self.vocab = Vocab(self.weights.handle, self.max_length)
+                if guides is None:
+                    guides = Guides(Vocab(self.weights.handle, self.max_length))
+                else:
+                    guides.vocab.attach(self.weights.handle)
+                self.guides, self.vocab = guides, guides.vocab
+                stack.callback(self.vocab.detach)
             self.embedder: LlamaEmbedder | None = None
             if embeds is not None:
                 few = short_options(self.weights, context, embeds)
@@ -97,7 +106,6 @@ class LlamaBackend:
             self.spin = Spin(self.context.threads)
             self.vocab_size = self.vocab.size
             self._workspace = Workspace(self.vocab_size)
-            self.guides = Guides(self.vocab)
             self.end_tokens = self.vocab.end_tokens
             self.pieces = self.vocab.pieces
             self._stack = stack.pop_all()
@@ -160,12 +168,12 @@ class LlamaBackend:
         context = self._stack.enter_context(Context(self.weights, options))
         self.embedder = LlamaEmbedder(self.weights, context, shape, None)
 
-    def prepare(self, constraint: Constraint) -> None:
+    def prepare(self, constraint: Constraint, budget: Budget) -> None:
         """Compile a constraint, in the request's own thread. Raises RequestError.
 
         It may take as long as `Guides` says; a sampler that is made later takes microseconds.
         """
-        self.guides.prepare(constraint)
+        self.guides.prepare(constraint, budget)
 
     @property
     def unified(self) -> bool:
@@ -254,21 +262,9 @@ class LlamaBackend:
 
     def close(self) -> None:
         """Free context and weights; safe to call again."""
-        self.vocab.follow(None)
         self.spin.close()
         self._stack.close()
         self._states.free()
-
-    def renew(self, other: LlamaBackend) -> None:
-        """After `close`: be what `other` is, for who holds this one; of the same file and options.
-
-        What was learned of the vocabulary stays.
-        """
-        self.vocab.follow(other.vocab)
-        self.weights, self.context, self.batch = other.weights, other.context, other.batch
-        self._states, self.spin, self._stack = other._states, other.spin, other._stack
-        if self.embedder is not None:
-            vars(self.embedder).update(vars(other.embedder))
 
     def __enter__(self) -> Self:
         return self

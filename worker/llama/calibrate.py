@@ -284,12 +284,16 @@ def _write(path: Path, shape: AttentionShape) -> None:
     queries, keys = shape.heads * shape.key_length, shape.kv_heads * shape.key_length
     results, values = shape.heads * shape.value_length, shape.kv_heads * shape.value_length
     matrices = {
-        "token_embd": (_VOCABULARY, _WIDTH), "output": (_VOCABULARY, _WIDTH),
-        "blk.0.attn_q": (queries, _WIDTH), "blk.0.attn_k": (keys, _WIDTH),
-        "blk.0.attn_v": (values, _WIDTH), "blk.0.attn_output": (_WIDTH, results),
-        "blk.0.ffn_gate": (_WIDTH, _WIDTH), "blk.0.ffn_up": (_WIDTH, _WIDTH),
+        "token_embd": (_VOCABULARY, _WIDTH),
+        "output": (_VOCABULARY, _WIDTH),
+        "blk.0.attn_q": (queries, _WIDTH),
+        "blk.0.attn_k": (keys, _WIDTH),
+        "blk.0.attn_v": (values, _WIDTH),
+        "blk.0.attn_output": (_WIDTH, results),
+        "blk.0.ffn_gate": (_WIDTH, _WIDTH),
+        "blk.0.ffn_up": (_WIDTH, _WIDTH),
         "blk.0.ffn_down": (_WIDTH, _WIDTH),
-    }  # fmt: skip
+    }
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_block_count(1)
     writer.add_context_length(_SLOT_CELLS)

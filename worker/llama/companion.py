@@ -32,6 +32,8 @@ class Companion:
 
     layers: tuple[str, ...]
     buffers: tuple[tuple[str, int], ...]
+    max_length: int
+    vocab_size: int
 
     def __init__(self, context: Context, stack: contextlib.ExitStack) -> None:
         """`context` has as many compute threads as the model's, in the same thread: libgomp makes a
@@ -140,8 +142,6 @@ class DraftModel(Companion):
             super().__init__(context, stack.pop_all())
         cells = context.residency
         self.layers = self.weights.residency.layers
-        self.buffers = (
-            *self.weights.residency.buffers, *cells.kv_buffers, *cells.compute_buffers
-        )  # fmt: skip
+        self.buffers = (*self.weights.residency.buffers, *cells.kv_buffers, *cells.compute_buffers)
         self.max_length = min(context.num_cells, self.weights.n_ctx_train or context.num_cells)
         self.vocab_size = self.weights.vocab_size

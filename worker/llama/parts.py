@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from worker.errors import LeftError, RequestError
-from worker.grammar.constraint import HAS_LEFT
+from worker.budget import Budget
+from worker.errors import RequestError
 from worker.limits import TOKENIZING
 
 # For BPE llama.cpp splits a text with regular expressions that recurse for each character of a
@@ -39,17 +39,14 @@ Splitter = Callable[[str], Iterator[TextPart]]
 class TokenizerPatience:
     """How long a text may take: CPU time, so that a busy machine refuses nothing."""
 
-    def __init__(self, param: str, *, bounded: bool) -> None:
-        """See `Vocab.tokenize`."""
-        self._param, self._bounded = param, bounded
-        self._left = HAS_LEFT.get()
+    def __init__(self, param: str, budget: Budget) -> None:
+        self._param, self._budget = param, budget
         self.end = time.thread_time() + TOKENIZING.most / 1000
 
     def check(self) -> None:
         """Raise RequestError where it is over, LeftError where nobody waits any more."""
-        if self._left():
-            raise LeftError("The client left.")
-        if self._bounded and time.thread_time() > self.end:
+        self._budget.check()
+        if time.thread_time() > self.end:
             raise RequestError(
                 f"{self._param} takes the tokeniser longer than {TOKENIZING.most} ms.",
                 param=self._param,

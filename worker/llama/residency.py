@@ -228,9 +228,11 @@ def allocated(
     them.
     """
     parts: dict[Part, _Sizes] = {
-        "weights": weights.buffers, "kv": cache.kv_buffers, "compute": cache.compute_buffers,
+        "weights": weights.buffers,
+        "kv": cache.kv_buffers,
+        "compute": cache.compute_buffers,
         "draft": draft,
-    }  # fmt: skip
+    }
     sums: dict[tuple[str, Part], int] = {}
     for part, buffers in parts.items():
         for buffer, nbytes in buffers:

@@ -36,8 +36,12 @@ def serve(address: str, threads: int, gpus: int = 0) -> None:
     names = _names(gpus)
     start = lib.ggml_backend_rpc_start_server
     start.argtypes = [
-        ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.POINTER(_P),
-    ]  # fmt: skip
+        ctypes.c_char_p,
+        ctypes.c_char_p,
+        ctypes.c_size_t,
+        ctypes.c_size_t,
+        ctypes.POINTER(_P),
+    ]
     start.restype = None
     devices = (_P * len(names))(*(handles[name] for name in names))
     start(address.encode(), None, threads, len(names), devices)

@@ -28,9 +28,11 @@ PATIENCE_S = 300.0
 """How long a proof may take, on however busy a machine."""
 # This is about the CPU. numpy would start a thread for each one of them.
 _HIDDEN = {
-    "CUDA_VISIBLE_DEVICES": "", "GGML_VK_VISIBLE_DEVICES": "", "OPENBLAS_NUM_THREADS": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+    "GGML_VK_VISIBLE_DEVICES": "",
+    "OPENBLAS_NUM_THREADS": "1",
     "GGML_NO_BACKTRACE": "1",
-}  # fmt: skip
+}
 _CODE = "NOT_PROVEN"
 _HINT = "`make install` builds it for this CPU, without a feature that fails the proof."
 _begun: dict[str, Proof] = {}
@@ -152,9 +154,10 @@ class Proof:
                 remember(self._key, self._known)
                 log.get("proof").info(
                     "llama.cpp is proven on this CPU" if self._known.is_sound else "not sound",
-                    cases=self._known.cases, seconds=round(self._known.seconds, 1),
+                    cases=self._known.cases,
+                    seconds=round(self._known.seconds, 1),
                     features=" ".join(self._known.features),
-                )  # fmt: skip
+                )
             return self._known
 
 

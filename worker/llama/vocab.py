@@ -10,6 +10,7 @@ from typing import Any, overload
 
 import numpy as np
 
+from worker.budget import Budget
 from worker.errors import BackendError, ModelLoadError, RequestError, UnavailableError
 from worker.llama import library
 from worker.llama.library import native
@@ -81,10 +82,9 @@ class Vocab:
     """
 
     def __init__(self, model: Any, max_history: int) -> None:
-        handle = native.llama_model_get_vocab(model)
-        if not handle:
-            raise ModelLoadError("llama.cpp returned a model without a vocabulary.")
-        self._handle = handle
+        self._handle: Any = None
+        self.attach(model)
+        handle = self.handle
         self.size = native.llama_vocab_n_tokens(handle)
         kind = native.llama_vocab_type(handle)
         self._is_bpe = kind == native.LLAMA_VOCAB_TYPE_BPE
@@ -138,9 +138,15 @@ class Vocab:
             raise UnavailableError("The model is not in memory.", code="loading")
         return self._handle
 
-    def follow(self, other: Vocab | None) -> None:
-        """Ask the same file's model that was loaded anew; None: there is none now."""
-        self._handle = None if other is None else other.handle
+    def attach(self, model: Any) -> None:
+        """Ask this model of the same file from now on. Raises ModelLoadError."""
+        self._handle = native.llama_model_get_vocab(model)
+        if not self._handle:
+            raise ModelLoadError("llama.cpp returned a model without a vocabulary.")
+
+    def detach(self) -> None:
+        """The model is about to go; what was learned of the vocabulary stays."""
+        self._handle = None
 
     def _suppressed(self) -> tuple[int, ...]:
         count = ctypes.c_int32(0)
@@ -155,15 +161,15 @@ class Vocab:
         add_special: bool,
         parse_special: bool,
         param: str = "prompt",
-        bounded: bool = False,
+        budget: Budget | None = None,
     ) -> list[int]:
         """Text to ids. Raises RequestError for text that is not valid Unicode.
 
         add_special:   add BOS/EOS where the model's metadata says so
         parse_special: read control tokens spelt out in the text as those tokens
         param:         the client's field that an error names
-        bounded:       a client asks: it may take as long as `limits.TOKENIZING`, and no longer than
-                       the client waits, which is a LeftError
+        budget:        of a client who asks: it may take as long as `limits.TOKENIZING`, and no
+                       longer than the client waits, which is a LeftError
 
         A long text is read in parts.
         """
@@ -175,13 +181,14 @@ class Vocab:
             return self._tokenize(text, add_special, parse_special)
         added = self._tokenize("", add_special, parse_special)
         tokens = added[: self.adds_bos]
-        patience = TokenizerPatience(param, bounded=bounded)
+        patience = None if budget is None else TokenizerPatience(param, budget)
         for part, early in self._splitters[parse_special](text):
             found = self._tokenize(part, False, parse_special)
             if early:
                 found = found[len(self._tokenize(part[:early], False, parse_special)) :]
             tokens += found
-            patience.check()
+            if patience is not None:
+                patience.check()
         return tokens + added[self.adds_bos :]
 
     @cached_property

@@ -141,9 +141,12 @@ class Weights:
         return [line for _, line in lines]
 
     def _check_tensors(
-        self, path: Path, paths: Sequence[str], offloading: Sequence[str],
+        self,
+        path: Path,
+        paths: Sequence[str],
+        offloading: Sequence[str],
         placed: tuple[tuple[str, str], ...],
-    ) -> None:  # fmt: skip
+    ) -> None:
         if any(device in offloading for device in self.residency.layers):
             headers = [read_header(name) for name in paths] or [open_header(path)]
             tensors = [tensor for header in headers for tensor in header.tensors]

@@ -257,9 +257,12 @@ def _fit_slots_and_layers(
 
 
 def _most_slots(
-    config: ModelConfig, settings: Settings, memory: Memory, beside: _Beside,
+    config: ModelConfig,
+    settings: Settings,
+    memory: Memory,
+    beside: _Beside,
     plan: MemoryPlan,
-) -> int:  # fmt: skip
+) -> int:
     """The most sequences, fewer than the plan has, that fit with its context; 0: none fit."""
     for slots in range(plan.num_slots - 1, 0, -1):
         fewer = msgspec.structs.replace(settings, parallel=slots)
@@ -269,9 +272,13 @@ def _most_slots(
 
 
 def _sum(
-    config: ModelConfig, settings: Settings, memory: Memory, beside: _Beside,
-    num_cells: int, gpu_layers: int,
-) -> MemoryPlan:  # fmt: skip
+    config: ModelConfig,
+    settings: Settings,
+    memory: Memory,
+    beside: _Beside,
+    num_cells: int,
+    gpu_layers: int,
+) -> MemoryPlan:
     per_token = kv_bytes_per_token(config, settings)
     slots = settings.slots
     step = step_bytes(config, settings, num_cells)
@@ -301,9 +308,12 @@ def _sum(
         if config.only_embeds:  # there is no other context
             step, per_token = taken.step, per_token if shape.has_cells else 0
             parts |= {
-                "kv": taken.kv, "recurrent": taken.recurrent, "compute": compute_bytes(step),
-                "output": taken.output, "copies": 0,
-            }  # fmt: skip
+                "kv": taken.kv,
+                "recurrent": taken.recurrent,
+                "compute": compute_bytes(step),
+                "output": taken.output,
+                "copies": 0,
+            }
         else:
             parts["embedding"] = taken.total
     moved = moved_tensors(config, beside.named, settings.cpu_moe or 0)
@@ -379,9 +389,13 @@ def _rooms(memory: Memory) -> list[int]:
 
 
 def _longest(
-    config: ModelConfig, settings: Settings, memory: Memory, beside: _Beside,
-    gpu_layers: int, share: float,
-) -> int:  # fmt: skip
+    config: ModelConfig,
+    settings: Settings,
+    memory: Memory,
+    beside: _Beside,
+    gpu_layers: int,
+    share: float,
+) -> int:
     """The longest context, a multiple of CELL_STEP, that takes at most `share` of the memory that
     the model, and a cache that was asked for, leave; 0: none fits."""
     cache = (settings.cache_ram or 0) * MIB

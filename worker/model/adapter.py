@@ -123,8 +123,11 @@ def _check_tokens(name: str, invocation: tuple[int, ...], base: Header) -> None:
         raise _refused(
             "ADAPTER_MISMATCH",
             f"{name} is invoked by the token {unknown[0]}, and the model has {size}.",
-            field=_INVOCATION, got=unknown[0], limit=size - 1, hint=_OTHER,
-        )  # fmt: skip
+            field=_INVOCATION,
+            got=unknown[0],
+            limit=size - 1,
+            hint=_OTHER,
+        )
 
 
 def _pairs(name: str, tensors: Iterable[TensorInfo]) -> dict[str, tuple[TensorInfo, TensorInfo]]:
@@ -140,9 +143,10 @@ def _pairs(name: str, tensors: Iterable[TensorInfo]) -> dict[str, tuple[TensorIn
             )
         if ENCODINGS[tensor.type].name in NEVER_WEIGHTS:
             raise _refused(
-                "TENSOR_TYPE", f"{tensor.name} is stored as {ENCODINGS[tensor.type].name}.",
+                "TENSOR_TYPE",
+                f"{tensor.name} is stored as {ENCODINGS[tensor.type].name}.",
                 field=tensor.name,
-            )  # fmt: skip
+            )
         found.setdefault(match[1], {})[match[2]] = tensor
     if not found:
         raise _refused("NO_TENSORS", f"{name} changes nothing: it holds no tensors.")
@@ -168,17 +172,23 @@ def _check_fits(
     model = base.keys.get("general.architecture")
     if architecture != model:
         raise _refused(
-            "ADAPTER_MISMATCH", f"{name} is for {architecture} models, and this is a {model}.",
-            field="general.architecture", got=architecture, limit=model, hint=_OTHER,
-        )  # fmt: skip
+            "ADAPTER_MISMATCH",
+            f"{name} is for {architecture} models, and this is a {model}.",
+            field="general.architecture",
+            got=architecture,
+            limit=model,
+            hint=_OTHER,
+        )
     tensors = {tensor.name: tensor for tensor in base.tensors}
     for target, (a, b) in pairs.items():
         tensor = tensors.get(target)
         if tensor is None:
             raise _refused(
-                "ADAPTER_MISMATCH", f"{name} changes {target}, which the model does not have.",
-                field=target, hint=_OTHER,
-            )  # fmt: skip
+                "ADAPTER_MISMATCH",
+                f"{name} changes {target}, which the model does not have.",
+                field=target,
+                hint=_OTHER,
+            )
         rows, columns = _shape(a), _shape(b)
         if target.endswith(_LOOKED_UP):
             changed = (columns[1], rows[1])
@@ -189,13 +199,19 @@ def _check_fits(
                 "ADAPTER_MISMATCH",
                 f"{name} changes {target} as if it had the shape {list(changed)}, and it has "
                 f"{list(_shape(tensor))}.",
-                field=target, got=list(changed), limit=list(_shape(tensor)), hint=_OTHER,
-            )  # fmt: skip
+                field=target,
+                got=list(changed),
+                limit=list(_shape(tensor)),
+                hint=_OTHER,
+            )
         if ENCODINGS[tensor.type].name == "NVFP4":
             raise _refused(
-                "ADAPTER_MISMATCH", f"{target} is stored as NVFP4, which no adapter can change.",
-                field=target, got="NVFP4", hint="Take another quantisation of the model.",
-            )  # fmt: skip
+                "ADAPTER_MISMATCH",
+                f"{target} is stored as NVFP4, which no adapter can change.",
+                field=target,
+                got="NVFP4",
+                hint="Take another quantisation of the model.",
+            )
 
 
 def _rank(target: str, a: TensorInfo) -> int:

@@ -9,8 +9,7 @@ import msgspec
 
 from worker.engine.request import Request
 from worker.engine.sequence import Delta, SequenceStatus
-from worker.engine.stream import Stream
-from worker.engine.thread import EngineThread
+from worker.engine.stream import Lane, Stream
 from worker.errors import WorkerError
 
 # Seconds over which the speed of a request that runs is told, and those between two looks at it.
@@ -45,7 +44,7 @@ class RequestWork:
     """
 
     def __init__(
-        self, stream: Stream, requests: Sequence[Request], copies: int, engine: EngineThread
+        self, stream: Stream, requests: Sequence[Request], copies: int, lane: Lane
     ) -> None:
         """requests: those of a prompt side by side, `copies` of each."""
         self.began = self.ended_at = time.monotonic()
@@ -53,13 +52,13 @@ class RequestWork:
         self.error: WorkerError | None = None
         self.on_end: Callable[[], None] = _nothing
         lengths = [len(request.prompt.tokens) for request in requests]
-        longest = engine.engine.backend.max_length
+        longest = lane.max_length
         self.prompt_tokens = sum(lengths[::copies])
         self.max_tokens = sum(
             longest - length if most is None else max(0, min(most, longest - length))
             for most, length in zip((r.params.max_tokens for r in requests), lengths, strict=True)
         )
-        self._stream, self._engine, self._copies = stream, engine, copies
+        self._stream, self._lane, self._copies = stream, lane, copies
         self._lengths = {request.id: n for request, n in zip(requests, lengths, strict=True)}
         self._running: set[str] = set(self._lengths)
         self._seen: dict[
@@ -160,7 +159,7 @@ class RequestWork:
         return gaps / (self.ended_at - sums.first_token)
 
     def _look(self, name: str) -> None:
-        standing = self._engine.standing(name)
+        standing = self._lane.standing(name)
         if standing is not None:
             self._seen[name] = standing
 

@@ -10,16 +10,17 @@ from litestar import Litestar, Router
 from litestar.datastructures import State
 from litestar.di import Provide
 
+from worker.api.answer.errors import on_error
 from worker.api.anthropic.routes import API as ANTHROPIC
-from worker.api.common.body import Bodies
-from worker.api.common.chat.templates import format_of
-from worker.api.common.described import Api
-from worker.api.common.errors import on_error
-from worker.api.common.origins import guard_of
-from worker.api.common.preparing import Preparing
+from worker.api.described import Api
 from worker.api.embeddings.routes import API as VECTORS
 from worker.api.info.readings import Window
 from worker.api.info.routes import API as WORKER
+from worker.api.intake.body import Bodies
+from worker.api.intake.chat.templates import format_of
+from worker.api.intake.facts import ModelFacts
+from worker.api.intake.origins import guard_of
+from worker.api.intake.preparing import Preparing
 from worker.api.jobs.registry import Jobs
 from worker.api.jobs.routes import API as JOBS
 from worker.api.llama_server.routes import API as LLAMA_SERVER
@@ -29,18 +30,18 @@ from worker.api.requests import API as REQUESTS
 from worker.api.requests import RequestView
 from worker.api.responses.routes import API as RESPONSES
 from worker.api.responses.store import ResponseStore
-from worker.api.tokens import API as TOKENS
 from worker.chat.format import ChatFormat
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 from worker.requests.journal import Journal
 from worker.service.description.routes import ROUTES, Description
+from worker.service.facts import facts_of
 from worker.settings import Settings
 
 _WORKER = msgspec.structs.replace(WORKER, routes=(*WORKER.routes, *ROUTES))
 # All routes, in the order in which they are described.
 APIS = (
-    OPENAI, RESPONSES, ANTHROPIC, OLLAMA, LLAMA_SERVER, VECTORS, TOKENS, JOBS, REQUESTS, _WORKER,
+    OPENAI, RESPONSES, ANTHROPIC, OLLAMA, LLAMA_SERVER, VECTORS, JOBS, REQUESTS, _WORKER,
 )  # fmt: skip
 
 
@@ -51,6 +52,7 @@ def create_app(worker: Worker, journal: Journal) -> Any:
 
         worker    the process's one worker, in whatever state
         loaded    what the worker has loaded; 503 while that is not there
+        facts     what requests are checked against and made ready with
         chat      the model file's chat format, made once; 400 where it has none
         stored    responses that clients may refer to
         jobs      the jobs that were accepted and are not forgotten
@@ -60,7 +62,7 @@ def create_app(worker: Worker, journal: Journal) -> Any:
         preparing reads bodies and makes requests ready, in threads
         description  what the API is, made once
     """
-    prepares = Preparing()
+    prepares = Preparing(lambda: worker.loaded.engine)
     worker.is_quiet = lambda: prepares.is_idle
     settings = worker.settings
     bodies = Bodies(
@@ -75,17 +77,21 @@ def create_app(worker: Worker, journal: Journal) -> Any:
     async def loaded(worker: Worker) -> Loaded:
         return worker.loaded
 
-    async def preparing(loaded: Loaded) -> Preparing:  # noqa: ARG001
+    async def facts(loaded: Loaded) -> ModelFacts:
+        return facts_of(loaded)
+
+    async def preparing(facts: ModelFacts) -> Preparing:  # noqa: ARG001
         return prepares
 
-    def chat_format(loaded: Loaded, preparing: Preparing) -> ChatFormat:  # noqa: ARG001
-        return format_of(loaded, worker.settings)
+    def chat_format(facts: ModelFacts, preparing: Preparing) -> ChatFormat:  # noqa: ARG001
+        return format_of(facts)
 
     return Litestar(
         [_router(api, worker.settings) for api in APIS],
         dependencies={
             "worker": _always(worker),
             "loaded": Provide(loaded),
+            "facts": Provide(facts),
             "chat": Provide(chat_format, use_cache=True, sync_to_thread=True),
             "stored": _always(ResponseStore()),
             "jobs": _always(Jobs(timeout=worker.settings.inference_timeout)),
@@ -113,12 +119,6 @@ def _router(api: Api, settings: Settings) -> Router:
         guards=[guard_of(askers, settings)],
         exception_handlers={Exception: told},
     )
-
-
-def close(app: Any) -> bool:
-    """Begin no work that waits for a thread. Returns whether none works for who has left."""
-    app.state.preparing.close()
-    return app.state.preparing.is_idle
 
 
 def _always(thing: object) -> Provide:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from worker import log
-from worker.api.common.shapes import shaped
+from worker.api.answer.shapes import shaped
 from worker.api.page import page
 from worker.errors import NotAuthenticatedError, RequestError, UnavailableError, WorkerError
 from worker.http import paths

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +74,12 @@ async def serve(
     host, port = sockets[0].getsockname()[:2]
     worker.url = url_of(host, port)
     log.get("service").info(
-        "listening", console=f"Loading {worker.model_id}.", url=worker.url, pid=os.getpid(),
+        "listening",
+        console=f"Loading {worker.model_id}.",
+        url=worker.url,
+        pid=os.getpid(),
         id=worker.id,
-    )  # fmt: skip
+    )
     journal = Journal(worker.model_id, lines=settings.access_log)
     gate = Gate(worker, journal)
     if settings.api_key_file is not None:
@@ -105,12 +109,11 @@ async def serve(
         # Prompts that wait to be read there are not: the queue may be long.
         threads.shutdown(wait=False, cancel_futures=True)
         _own_threads()
-        idle = True
         if routes.done() and not routes.cancelled() and routes.exception() is None:
-            idle = _close(routes.result())
+            routes.result().state.preparing.close()
         left = settings.drain_timeout + LAST_BYTES_S - (time.monotonic() - began)
         # An answer that is still under way may use the model, and what was given up as well.
-        closing = asyncio.to_thread(worker.close, free=serving.done() and idle)
+        closing = asyncio.to_thread(worker.close, free=serving.done() and worker.is_quiet())
         await asyncio.gather(closing, _send_spans(journal, left))
         if journal.lines is not None:
             journal.lines.close()
@@ -154,10 +157,10 @@ async def _open(gate: Gate, worker: Worker, journal: Journal) -> Any:
         worker.at_weights.wait(_ROUTES_AFTER_S)
         # First what the model needs once its weights are there, then what comes after it.
         with worker.timed("routes"):
-            from worker.lifecycle import kept, loaded, loading, manager
+            import_module("worker.lifecycle.compose")
+            import_module("worker.lifecycle.manager")
             from worker.service.app import create_app
 
-            del kept, loaded, loading, manager  # others will find them imported
             app = create_app(worker, journal)
         if worker.settings.otel:
             with worker.timed("spans"):
@@ -171,17 +174,11 @@ async def _open(gate: Gate, worker: Worker, journal: Journal) -> Any:
     return app
 
 
-def _close(app: Any) -> bool:
-    from worker.service.app import close
-
-    return close(app)
-
-
 async def _look_at_templates(worker: Worker, routes: asyncio.Task[Any]) -> None:
     """Once there are routes, say what no chat can be rendered by, while weights are loaded."""
 
     def look() -> None:
-        from worker.api.common.chat.templates import log_template_failures
+        from worker.api.intake.chat.templates import log_template_failures
 
         worker.at_weights.wait()
         if worker.prepared is not None and not worker.prepared.config.only_embeds:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
 
+from tests.support.facts import facts_over
 from tests.support.sessions import load
 from worker.api.anthropic.chat_input import chat_input_of
 from worker.api.anthropic.schemas import MessagesRequest
-from worker.api.common.chat.chat_input import ChatInput
+from worker.api.intake.chat.chat_input import ChatInput
+from worker.api.intake.facts import ModelFacts
+from worker.api.intake.media_inputs import MediaInputs
 from worker.chat.format import Thinking
 from worker.chat.message import Call, Message, Tool
 from worker.errors import RequestError
-from worker.lifecycle.loaded import Loaded
-from worker.model.config import load_config
-from worker.settings import Settings
 
 HELLO = [{"role": "user", "content": "hello"}]
 SCHEMA = {"type": "object", "properties": {"at": {"type": "string"}}}
@@ -29,16 +28,14 @@ RESULT = {"type": "tool_result", "tool_use_id": "c1", "content": "blue"}
 
 
 @pytest.fixture(scope="module")
-def loaded(tiny: Path) -> Generator[Loaded]:
+def facts(tiny: Path) -> Generator[ModelFacts]:
     with load(tiny) as backend:
-        yield cast(
-            Loaded, SimpleNamespace(backend=backend, config=load_config(tiny), settings=Settings())
-        )
+        yield facts_over(backend, tiny)
 
 
-def talk(loaded: Loaded, **fields: Any) -> ChatInput:
+def talk(facts: ModelFacts, **fields: Any) -> ChatInput:
     body = {"messages": HELLO, "max_tokens": 5, **fields}
-    return chat_input_of(msgspec.convert(body, MessagesRequest), loaded)
+    return chat_input_of(msgspec.convert(body, MessagesRequest), facts, MediaInputs())
 
 
 def text(words: str) -> dict[str, Any]:
@@ -58,16 +55,16 @@ HISTORIES: list[tuple[dict[str, Any], list[Message]]] = [
 
 
 @pytest.mark.parametrize(("fields", "expected"), HISTORIES)
-def test_system(loaded: Loaded, fields: dict[str, Any], expected: list[Message]) -> None:
+def test_system(facts: ModelFacts, fields: dict[str, Any], expected: list[Message]) -> None:
     """Texts or blocks; the billing header, which always changes, is left out."""
     hello = Message(role="user", content="hello")
-    assert talk(loaded, **fields).messages == (*expected, hello)
+    assert talk(facts, **fields).messages == (*expected, hello)
 
 
-def test_history(loaded: Loaded) -> None:
+def test_history(facts: ModelFacts) -> None:
     """Blocks become texts, thoughts, calls and results; results are messages of their own."""
     found = talk(
-        loaded,
+        facts,
         messages=[
             {"role": "user", "content": [text("one"), text("two")]},
             {"role": "user", "content": "three"},
@@ -107,21 +104,21 @@ def test_history(loaded: Loaded) -> None:
      ([["a"]], '[["a"]]'), ([None, "blue"], "blue"), ({"type": "text", "text": "blue"}, "blue"),
      (None, ""), ([], "")],
 )  # fmt: skip
-def test_results_of_any_form(loaded: Loaded, given: Any, said: str) -> None:
+def test_results_of_any_form(facts: ModelFacts, given: Any, said: str) -> None:
     """What is neither a text nor blocks is shown as JSON."""
     result = {**RESULT, "content": given}
     use = {"role": "assistant", "content": [USE]}
-    found = talk(loaded, messages=[*HELLO, use, {"role": "user", "content": [result]}])
+    found = talk(facts, messages=[*HELLO, use, {"role": "user", "content": [result]}])
     assert found.messages[-1].content == said
 
 
-def test_documents(loaded: Loaded) -> None:
+def test_documents(facts: ModelFacts) -> None:
     """Those that are text are read, with their titles; the others are a note."""
     source: dict[str, Any] = {"type": "text", "media_type": "text/plain", "data": "rain"}
     document = {"type": "document", "source": source, "citations": {"enabled": True}}
     result = {**RESULT, "content": [{**document, "title": "Sky"}]}
     found = talk(
-        loaded,
+        facts,
         messages=[
             {"role": "user", "content": [document, text("read it")]},
             {"role": "assistant", "content": [USE]},
@@ -136,28 +133,28 @@ def test_documents(loaded: Loaded) -> None:
         "https://example.org",
     ):
         odd = {"role": "user", "content": [{**document, "source": other}]}
-        (message,) = talk(loaded, messages=[odd]).messages
+        (message,) = talk(facts, messages=[odd]).messages
         assert message.content in ("[document]", "https://example.org") or (
             message.content or ""
         ).startswith("[document: ")
 
 
-def test_only_a_call(loaded: Loaded) -> None:
+def test_only_a_call(facts: ModelFacts) -> None:
     """An assistant that only calls has no content."""
     said = [*HELLO, {"role": "assistant", "content": [USE]}, {"role": "user", "content": [RESULT]}]
-    assert talk(loaded, messages=said).messages[1].content is None
+    assert talk(facts, messages=said).messages[1].content is None
 
 
-def test_goes_on(loaded: Loaded) -> None:
+def test_goes_on(facts: ModelFacts) -> None:
     """A last message of the assistant's is what the answer goes on with."""
     said = [*HELLO, {"role": "assistant", "content": "The sky is"}]
-    assert talk(loaded, messages=said).continues
+    assert talk(facts, messages=said).continues
 
 
-def test_tools(loaded: Loaded) -> None:
+def test_tools(facts: ModelFacts) -> None:
     """Those that the client runs; those of Anthropic's own types are named as left out."""
     found = talk(
-        loaded,
+        facts,
         tools=[{"type": "web_search_20250305", "name": "web_search"}, SKY,
                {"type": "custom", "name": "now", "input_schema": {}, "strict": True},
                {"name": "no schema"}],
@@ -182,9 +179,9 @@ def test_tools(loaded: Loaded) -> None:
         ({"type": "auto", "disable_parallel_tool_use": True}, ("auto", None, False)),
     ],
 )
-def test_choice(loaded: Loaded, choice: Any, expected: tuple[str, str | None, bool]) -> None:
+def test_choice(facts: ModelFacts, choice: Any, expected: tuple[str, str | None, bool]) -> None:
     """What may be called."""
-    found = talk(loaded, tools=[SKY], tool_choice=choice)
+    found = talk(facts, tools=[SKY], tool_choice=choice)
     assert (found.choice, found.only, found.parallel) == expected
 
 
@@ -205,9 +202,9 @@ def test_choice(loaded: Loaded, choice: Any, expected: tuple[str, str | None, bo
         ({"output_config": {"effort": "max"}}, Thinking(effort="max")),
     ],
 )  # fmt: skip
-def test_thinking(loaded: Loaded, fields: dict[str, Any], expected: Thinking) -> None:
+def test_thinking(facts: ModelFacts, fields: dict[str, Any], expected: Thinking) -> None:
     """Whether, how much, and for how many tokens."""
-    assert talk(loaded, **fields).thinking == expected
+    assert talk(facts, **fields).thinking == expected
 
 
 @pytest.mark.parametrize(
@@ -217,11 +214,11 @@ def test_thinking(loaded: Loaded, fields: dict[str, Any], expected: Thinking) ->
         {"output_format": {"type": "json_schema", "schema": SCHEMA}},
     ],
 )
-def test_structured(loaded: Loaded, fields: dict[str, Any]) -> None:
+def test_structured(facts: ModelFacts, fields: dict[str, Any]) -> None:
     """A schema for the text is held as that of response_format is."""
     wanted = {"type": "json_schema", "json_schema": {"schema": SCHEMA}}
-    held = talk(loaded, response_format=wanted).params.sampling.constraint
-    found = talk(loaded, **fields).params.sampling.constraint
+    held = talk(facts, response_format=wanted).params.sampling.constraint
+    found = talk(facts, **fields).params.sampling.constraint
     assert held is not None
     assert found is not None
     assert (found.kind, found.text) == (held.kind, held.text)
@@ -252,8 +249,8 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("fields", "param", "words"), BAD)
-def test_refused(loaded: Loaded, fields: dict[str, Any], param: str, words: str) -> None:
+def test_refused(facts: ModelFacts, fields: dict[str, Any], param: str, words: str) -> None:
     """What cannot be read is refused with its place."""
     with pytest.raises(RequestError, match=words) as caught:
-        talk(loaded, **fields)
+        talk(facts, **fields)
     assert caught.value.param == param

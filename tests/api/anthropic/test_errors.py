@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.api.anthropic import oracle
-from worker.api.common.shapes import anthropic_reply
+from worker.api.answer.shapes import anthropic_reply
 from worker.errors import (
     DecodeError,
     ForbiddenError,

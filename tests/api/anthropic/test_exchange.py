@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from tests.api.anthropic import oracle
-from tests.api.common.chat.scripted import Scripted, deltas
+from tests.api.intake.chat.scripted import Scripted, deltas
 from worker.api.anthropic.exchange import MessageExchange
-from worker.api.common.generation import Generation
-from worker.api.common.prompts import TextPrompt
+from worker.api.intake.generation import Generation
+from worker.api.intake.prompts import TextPrompt
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.errors import DecodeError

@@ -5,21 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
 from tests.support.fakes import FakeBackend
-from worker.api.common.generation import Generation
-from worker.api.common.prompts import TextPrompt
+from worker.api.intake.generation import Generation
+from worker.api.intake.prompts import TextPrompt
 from worker.api.jobs.registry import Jobs
 from worker.engine.engine import Engine
 from worker.engine.request import GenerationParams
+from worker.engine.stream import Stream
 from worker.engine.thread import EngineThread
 from worker.errors import CancelledError, NotFoundError, WorkerError
-from worker.lifecycle.adapters import ServedAdapters
-from worker.lifecycle.loaded import Loaded
 
 ASKED = Generation(
     prompts=(TextPrompt((1, 2, 3), text="abc"),), params=GenerationParams(max_tokens=40)
@@ -35,9 +32,8 @@ def thread() -> EngineThread:
     return EngineThread(Engine(FakeBackend(), time.monotonic), 8, fail)
 
 
-def loaded_with(engine: EngineThread) -> Loaded:
-    """All that a job needs of a model."""
-    return cast(Loaded, SimpleNamespace(engine=engine, adapters=ServedAdapters(["m"], ())))
+def submitted(engine: EngineThread) -> Stream:
+    return engine.submit(ASKED.requests())
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -53,7 +49,7 @@ def test_unread_job_is_aborted_and_forgotten() -> None:
     async def scenario() -> None:
         engine, jobs = thread(), Jobs(timeout=60, unread=0.02)
         job = jobs.open("a", read=False)
-        jobs.run(job, ASKED, loaded_with(engine))
+        jobs.run(job, ASKED, submitted(engine))
         assert (len(jobs), engine.num_streams) == (1, 1)
         await until(lambda: len(jobs) == 0)
         assert engine.num_streams == 0
@@ -69,10 +65,10 @@ def test_job_that_is_read_stays() -> None:
     async def scenario() -> None:
         engine, jobs = thread(), Jobs(timeout=60, unread=0.02)
         kept = jobs.open("kept", read=False)
-        jobs.run(kept, ASKED, loaded_with(engine))
+        jobs.run(kept, ASKED, submitted(engine))
         jobs.read("kept")
         other = jobs.open("other", read=False)
-        jobs.run(other, ASKED, loaded_with(engine))
+        jobs.run(other, ASKED, submitted(engine))
         await until(lambda: len(jobs) == 1)
         assert engine.num_streams == 1
         jobs.forget(kept)
@@ -89,7 +85,7 @@ def test_cancelled_while_it_is_prepared() -> None:
         engine, jobs = thread(), Jobs(timeout=60)
         job = jobs.open("a", read=True)
         assert jobs.cancel("a")
-        stream = jobs.run(job, ASKED, loaded_with(engine))
+        stream = jobs.run(job, ASKED, submitted(engine))
         assert engine.num_streams == 0
         with pytest.raises(CancelledError):
             await stream.take()

@@ -5,20 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Generator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
 
 from tests.support import http
+from tests.support.facts import facts_with
 from tests.support.models.ggufs import llama_gguf, u32
 from tests.support.programs.processes import Server, serving
-from worker.api.common.prompts import Truncated
+from worker.api.intake.prompts import Truncated
 from worker.api.llama_server.prompts import place_of
 from worker.api.llama_server.schemas import InfillRequest
+from worker.budget import UNBOUNDED
 from worker.errors import NotSupportedError, RequestError
-from worker.lifecycle.loaded import Loaded
 from worker.llama.vocab import Vocab
 from worker.llama.weights import LoadOptions, Weights
 from worker.model.config import load_config
@@ -51,8 +51,7 @@ class Asking:
 
     def __init__(self, path: Path, weights: Weights, room: int = 256) -> None:
         self.vocab = Vocab(weights.handle, 64)
-        backend = SimpleNamespace(vocab=self.vocab, max_length=room)
-        self.loaded = cast("Loaded", SimpleNamespace(backend=backend, config=load_config(path)))
+        self.facts = facts_with(vocab=self.vocab, max_length=room, config=load_config(path))
 
     def ids(self, text: str) -> list[int]:
         return self.vocab.tokenize(text, add_special=False, parse_special=False)
@@ -61,7 +60,7 @@ class Asking:
         self, max_tokens: int | None = 8, **fields: Any
     ) -> tuple[list[int], Truncated | None]:
         body = msgspec.convert({**PLACE, **fields}, InfillRequest)
-        prompt, truncated = place_of(body, max_tokens, self.loaded)
+        prompt, truncated = place_of(body, max_tokens, self.facts, UNBOUNDED)
         return list(prompt.tokens), truncated
 
 

@@ -5,44 +5,44 @@ from __future__ import annotations
 from collections.abc import Generator
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
 
+from tests.support.facts import facts_over
 from tests.support.sessions import load
-from worker.api.common.chat.chat_input import ChatInput
+from worker.api.intake.chat.chat_input import ChatInput
+from worker.api.intake.facts import ModelFacts
+from worker.api.intake.media_inputs import MediaInputs
 from worker.api.ollama.chat_input import chat_of, check_generate, continuation_of, question_of
 from worker.api.ollama.schemas import GenerateRequest, OllamaChatRequest
+from worker.budget import UNBOUNDED
 from worker.chat.format import Thinking
 from worker.chat.message import Call, Message, Tool
 from worker.errors import RequestError
-from worker.lifecycle.loaded import Loaded
-from worker.model.config import load_config
-from worker.settings import Settings
 
 HELLO = [{"role": "user", "content": "hello"}]
 SKY = {"type": "function", "function": {"name": "sky", "parameters": {"type": "object"}}}
 
 
 @pytest.fixture(scope="module")
-def loaded(tiny: Path) -> Generator[Loaded]:
+def facts(tiny: Path) -> Generator[ModelFacts]:
     with load(tiny) as backend:
-        yield cast(
-            Loaded, SimpleNamespace(backend=backend, config=load_config(tiny), settings=Settings())
-        )
+        yield facts_over(backend, tiny)
 
 
-def talk(loaded: Loaded, **fields: Any) -> ChatInput:
-    return chat_of(msgspec.convert({"messages": HELLO, **fields}, OllamaChatRequest), loaded)
+def talk(facts: ModelFacts, **fields: Any) -> ChatInput:
+    return chat_of(
+        msgspec.convert({"messages": HELLO, **fields}, OllamaChatRequest), facts, MediaInputs()
+    )
 
 
-def test_history(loaded: Loaded) -> None:
+def test_history(facts: ModelFacts) -> None:
     """Calls get ids where they have none, and results find their calls."""
     sky = {"function": {"name": "sky", "arguments": {"at": "Rome"}}}
     found = talk(
-        loaded,
+        facts,
         messages=[
             {"role": "system", "content": "be kind"},
             *HELLO,
@@ -76,17 +76,17 @@ def test_history(loaded: Loaded) -> None:
     )
 
 
-def test_options(loaded: Loaded) -> None:
+def test_options(facts: ModelFacts) -> None:
     """Options are the sampling fields; what a worker cannot change for a request is not read."""
     options = {"temperature": 0.5, "top_k": 7, "seed": 3, "repeat_penalty": 1.1, "num_ctx": 99,
                "num_predict": 12, "stop": ["a", "b"], "num_gpu": 1}  # fmt: skip
-    found = talk(loaded, options=options)
+    found = talk(facts, options=options)
     sampling = found.params.sampling
     assert (sampling.temperature, sampling.top_k, sampling.seed) == (0.5, 7, 3)
     assert sampling.repeat_penalty == 1.1
     assert (found.params.max_tokens, found.params.stop) == (12, ("a", "b"))
-    assert talk(loaded, options={"num_predict": -1}).params.max_tokens is None
-    assert talk(loaded).params.max_tokens is None
+    assert talk(facts, options={"num_predict": -1}).params.max_tokens is None
+    assert talk(facts).params.max_tokens is None
 
 
 @pytest.mark.parametrize(
@@ -99,39 +99,41 @@ def test_options(loaded: Loaded) -> None:
         ("none", Thinking(is_on=False, effort="none")),
     ],
 )
-def test_think(loaded: Loaded, think: Any, expected: Thinking) -> None:
+def test_think(facts: ModelFacts, think: Any, expected: Thinking) -> None:
     """Whether, or how much."""
-    assert talk(loaded, think=think).thinking == expected
+    assert talk(facts, think=think).thinking == expected
 
 
-def test_tools_and_logprobs(loaded: Loaded) -> None:
-    found = talk(loaded, tools=[SKY], logprobs=True, top_logprobs=3, keep_alive="5m")
+def test_tools_and_logprobs(facts: ModelFacts) -> None:
+    found = talk(facts, tools=[SKY], logprobs=True, top_logprobs=3, keep_alive="5m")
     assert found.tools == (Tool(name="sky", parameters={"type": "object"}),)
     assert found.params.logprobs == 3
-    assert talk(loaded, top_logprobs=3).params.logprobs is None
+    assert talk(facts, top_logprobs=3).params.logprobs is None
 
 
-def test_format(loaded: Loaded) -> None:
+def test_format(facts: ModelFacts) -> None:
     """`json`, a schema, or nothing."""
-    free, made = talk(loaded).params.sampling, talk(loaded, format="json").params.sampling
-    schema = talk(loaded, format={"type": "string"}).params.sampling
+    free, made = talk(facts).params.sampling, talk(facts, format="json").params.sampling
+    schema = talk(facts, format={"type": "string"}).params.sampling
     assert len({repr(sampling) for sampling in (free, made, schema)}) == 3
-    assert talk(loaded, format="").params.sampling == free
+    assert talk(facts, format="").params.sampling == free
 
 
-def test_a_prompt(loaded: Loaded) -> None:
+def test_a_prompt(facts: ModelFacts) -> None:
     """A prompt is a question, or a text to continue."""
     for system in ("be kind", [{"type": "text", "text": "be kind"}]):
         body = msgspec.convert({"prompt": "hello", "system": system}, GenerateRequest)
-        assert question_of(body, loaded).messages == (
+        assert question_of(body, facts, MediaInputs()).messages == (
             Message(role="system", content="be kind"),
             Message(role="user", content="hello"),
         )
     nothings: tuple[Any, ...] = (None, "", [])
     for nothing in nothings:
         body = msgspec.convert({"prompt": "hello", "system": nothing}, GenerateRequest)
-        assert question_of(body, loaded).messages == (Message(role="user", content="hello"),)
-    (prompt,) = continuation_of(GenerateRequest(prompt="hello"), loaded).prompts
+        assert question_of(body, facts, MediaInputs()).messages == (
+            Message(role="user", content="hello"),
+        )
+    (prompt,) = continuation_of(GenerateRequest(prompt="hello"), facts, UNBOUNDED).prompts
     assert prompt.text == "hello"
 
 
@@ -145,37 +147,37 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("fields", "words"), BAD)
-def test_refused(loaded: Loaded, fields: dict[str, Any], words: str) -> None:
+def test_refused(facts: ModelFacts, fields: dict[str, Any], words: str) -> None:
     """What cannot be read is refused with its place."""
     with pytest.raises(RequestError, match=words):
-        talk(loaded, **fields)
+        talk(facts, **fields)
 
 
-def test_no_prompt_has_these(loaded: Loaded) -> None:
+def test_no_prompt_has_these(facts: ModelFacts) -> None:
     """What another server has stored, and pictures without a template or a model that sees."""
     for read, fields in (
         (check_generate, {"context": [1]}),
-        (partial(continuation_of, loaded=loaded), {"images": ["x"]}),
-        (partial(question_of, loaded=loaded), {"images": ["x"]}),
+        (partial(continuation_of, facts=facts, budget=UNBOUNDED), {"images": ["x"]}),
+        (partial(question_of, facts=facts, media=MediaInputs()), {"images": ["x"]}),
     ):
         with pytest.raises(RequestError) as caught:
             read(msgspec.convert({"prompt": "x", **fields}, GenerateRequest))
         assert [caught.value.param] == list(fields)
 
 
-def test_fields_beside_options(loaded: Loaded) -> None:
+def test_fields_beside_options(facts: ModelFacts) -> None:
     """What options do not say counts beside them; both are checked."""
-    found = talk(loaded, options={"top_k": 3}, temperature=0.5, top_k=7, seed=1)
+    found = talk(facts, options={"top_k": 3}, temperature=0.5, top_k=7, seed=1)
     assert (
         found.params.sampling.temperature,
         found.params.sampling.top_k,
         found.params.sampling.seed,
     ) == (0.5, 3, 1)
     with pytest.raises(RequestError, match="temperature must be"):
-        talk(loaded, options={"temperature": 1}, temperature=101)
+        talk(facts, options={"temperature": 1}, temperature=101)
 
 
-def test_roles_of_others(loaded: Loaded) -> None:
+def test_roles_of_others(facts: ModelFacts) -> None:
     """A developer's message and an older name of a tool's result are read."""
     said = [{"role": "developer", "content": "a"}, {"role": "user", "content": "b"}]
     call: dict[str, Any] = {
@@ -183,6 +185,6 @@ def test_roles_of_others(loaded: Loaded) -> None:
         "tool_calls": [{"function": {"name": "f", "arguments": {}}}],
     }
     result = {"role": "function", "name": "f", "content": "c"}
-    found = talk(loaded, messages=[*said, call, result]).messages
+    found = talk(facts, messages=[*said, call, result]).messages
     assert [message.role for message in found] == ["developer", "user", "assistant", "tool"]
     assert found[3].call_id == found[2].calls[0].id

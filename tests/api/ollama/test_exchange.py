@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import ollama
 import pytest
 
-from tests.api.common.chat.scripted import Scripted, deltas
-from worker.api.common import exchange as exchanges
-from worker.api.common.generation import Generation
-from worker.api.common.prompts import TextPrompt
+from tests.api.intake.chat.scripted import Scripted, deltas
+from tests.support.facts import facts_with
+from worker.api.answer import exchange as exchanges
+from worker.api.intake.generation import Generation
+from worker.api.intake.prompts import TextPrompt
 from worker.api.ollama.exchange import GenerateExchange, OllamaChatExchange
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.errors import DecodeError
-from worker.lifecycle.loaded import Loaded
 
-LOADED = cast(Loaded, SimpleNamespace(model_id="m", backend=SimpleNamespace(pieces=[])))
+FACTS = facts_with()
 # A line end between the parts of an object is none between lines.
 TOKENS = ("(Ra", "in?)", "I ", "look.", "[sky:", '{\n\t"at": ', "1\r\n}]", "[now:", "{}]", "")
 CALLS: list[dict[str, Any]] = [
@@ -63,7 +62,7 @@ async def sent(
     async def send(message: dict[str, Any]) -> None:
         messages.append(message)
 
-    exchange = kind(generation, stream, LOADED, streaming=streaming)
+    exchange = kind(generation, stream, FACTS, streaming=streaming)
     await exchange({}, receive, send)
     (start, *parts) = messages
     body = b"".join(part["body"] for part in parts)

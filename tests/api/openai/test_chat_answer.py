@@ -10,8 +10,8 @@ import pytest
 from openai.types.chat import ChatCompletion as TypedReply
 from openai.types.chat import ChatCompletionChunk
 
-from tests.api.common.chat.scripted import Scripted, deltas
-from worker.api.common.chat.answer_state import AnswerState
+from tests.api.intake.chat.scripted import Scripted, deltas
+from worker.api.answer.answer_state import AnswerState
 from worker.api.openai.chat import ChatAnswer
 from worker.api.openai.schemas import ChatChoice, ChatCompletion
 

@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import re
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
 
-from worker.api.common.chat.chat_input import ChatInput
+from tests.support.facts import facts_with
+from worker.api.intake.chat.chat_input import ChatInput
+from worker.api.intake.media_inputs import MediaInputs
 from worker.api.openai.chat_input import chat_input_of
 from worker.api.openai.schemas import ChatRequest
 from worker.chat.message import Call, Message
 from worker.chat.thinking import Thinking
 from worker.errors import RequestError
-from worker.lifecycle.loaded import Loaded
-from worker.model.hyperparameters import SamplingDefaults
 from worker.settings import Settings
 
-
-def loaded_with(settings: Settings) -> Loaded:
-    backend = SimpleNamespace(vocab_size=9)
-    config = SimpleNamespace(sampling=SamplingDefaults())
-    return cast(Loaded, SimpleNamespace(backend=backend, config=config, settings=settings))
-
-
-LOADED = loaded_with(Settings())
 HELLO = [{"role": "user", "content": "hello"}]
 
 
@@ -36,8 +27,7 @@ def tool(name: str, **more: Any) -> dict[str, Any]:
 
 def talk(settings: Settings | None = None, **fields: Any) -> ChatInput:
     body = msgspec.convert({"messages": HELLO, **fields}, ChatRequest)
-    loaded = LOADED if settings is None else loaded_with(settings)
-    return chat_input_of(body, loaded)
+    return chat_input_of(body, facts_with(settings), MediaInputs())
 
 
 SKY_SEA = [tool("sky"), tool("sea", description="d", parameters={"type": "object"})]

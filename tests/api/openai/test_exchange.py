@@ -6,8 +6,8 @@ import asyncio
 import json
 from typing import Any
 
-from worker.api.common.generation import Generation
-from worker.api.common.prompts import TextPrompt
+from worker.api.intake.generation import Generation
+from worker.api.intake.prompts import TextPrompt
 from worker.api.openai.exchange import Answer, OpenAIExchange
 from worker.api.openai.schemas import ChatChoice, ChatCompletion, ChatDelta, ChatRequest
 from worker.engine.sequence import Delta

@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 import re
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
 
-from worker.api.common.chat.chat_input import ChatInput
+from tests.support.facts import facts_with
+from worker.api.intake.chat.chat_input import ChatInput
+from worker.api.intake.media_inputs import MediaInputs
 from worker.api.responses.chat_input import chat_input_of, sealed
 from worker.api.responses.schemas import ResponseRequest
 from worker.chat.message import Call, Message
 from worker.chat.thinking import Thinking
 from worker.errors import RequestError
-from worker.lifecycle.loaded import Loaded
-from worker.model.hyperparameters import SamplingDefaults
-from worker.settings import Settings
 
-LOADED = cast(
-    Loaded,
-    SimpleNamespace(
-        backend=SimpleNamespace(vocab_size=9),
-        config=SimpleNamespace(sampling=SamplingDefaults()),
-        settings=Settings(),
-    ),
-)
+FACTS = facts_with()
 SKY = {"type": "function", "name": "sky", "parameters": {"type": "object"}}
 
 
 def talk(**fields: Any) -> ChatInput:
     body = msgspec.convert({"input": "hello", **fields}, ResponseRequest)
-    return chat_input_of(body, LOADED)
+    return chat_input_of(body, FACTS, MediaInputs())
 
 
 def text(kind: str, *texts: str) -> list[dict[str, str]]:

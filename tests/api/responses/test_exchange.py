@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
 from openai import omit
 from openai.lib.streaming.responses._responses import ResponseStreamState
 
-from tests.api.common.chat.scripted import Scripted, deltas
+from tests.api.intake.chat.scripted import Scripted, deltas
 from tests.api.responses import oracle
-from worker.api.common.generation import Generation
-from worker.api.common.prompts import TextPrompt
+from tests.support.facts import facts_with
+from worker.api.intake.generation import Generation
+from worker.api.intake.prompts import TextPrompt
 from worker.api.responses.exchange import ResponseExchange
 from worker.api.responses.schemas import ResponseRequest
 from worker.api.responses.store import ResponseStore
@@ -23,9 +23,8 @@ from worker.engine.output import TokenLogprob
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.errors import DecodeError
-from worker.lifecycle.loaded import Loaded
 
-LOADED = cast(Loaded, SimpleNamespace(model_id="m", backend=SimpleNamespace(pieces=[b"?"] * 99)))
+FACTS = facts_with()
 CALLING = ("(h", "m)", "I look.", "[sky:", '{"a":1}', "]")
 
 
@@ -37,7 +36,7 @@ def exchange(told: Sequence[Delta], **fields: Any) -> ResponseExchange:
         stream.put(delta)
     prompts = (TextPrompt((5, 6, 7), text="abc"),)
     generation = Generation(prompts=prompts, reader=Scripted, model="m")
-    return ResponseExchange(generation, stream, body, LOADED, ResponseStore(), [])
+    return ResponseExchange(generation, stream, body, FACTS, ResponseStore(), [])
 
 
 async def _answer(served: ResponseExchange) -> tuple[int, str]:

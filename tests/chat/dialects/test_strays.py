@@ -9,7 +9,6 @@ import pytest
 from tests.chat.dialects.telling import calls, format_of, read, told
 from tests.support.cases import for_each
 from tests.support.models import templates
-from worker.chat.dialects.dialect import Headed
 from worker.chat.reader import ChatEvent, Content, Thought
 from worker.chat.thinking import Thinking
 
@@ -197,8 +196,6 @@ def test_calls_in_a_thought(name: str, call: str) -> None:
 def test_no_half_tag_is_shown(name: str) -> None:
     """Where an answer stops inside what opens a call, or around a thought, only its text counts."""
     made = format_of(name)
-    if isinstance(made.dialect, Headed):
-        return
     for opened in made.dialect.marks.opens:
         if opened[0].isalnum() or len(opened) == 1:
             continue

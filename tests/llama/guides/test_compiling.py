@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
 import ctypes
 import json
 import time
@@ -15,12 +14,11 @@ import pytest
 
 from benchmarks.constraints.churn import MallInfo
 from tests.support.guided import Writer
-from worker.errors import RequestError
+from worker.budget import UNBOUNDED, Budget, SlowWork
+from worker.errors import QueueFullError, RequestError
 from worker.grammar.constraint import (
-    IS_PATIENT,
     Constraint,
     ConstraintKind,
-    ImpatientError,
     held_text,
     schema_constraint,
 )
@@ -152,9 +150,9 @@ def test_what_a_request_asked_for_stays(writer: Writer, monkeypatch: pytest.Monk
     monkeypatch.setattr(module, "MAX_BYTES", 1)
     guides = Guides(writer.vocab)
     asked, again = regex("a"), regex("a")
-    guides.prepare(asked)
-    guides.prepare(again)
-    guides.prepare(regex("b"))
+    guides.prepare(asked, UNBOUNDED)
+    guides.prepare(again, UNBOUNDED)
+    guides.prepare(regex("b"), UNBOUNDED)
     held = guides.compiled(asked)
     assert guides.compiled(again) is held
     del asked, again
@@ -162,25 +160,23 @@ def test_what_a_request_asked_for_stays(writer: Writer, monkeypatch: pytest.Monk
 
 
 def test_patience(writer: Writer) -> None:
-    """What takes long is not begun without patience; how it went is known from then on."""
+    """What takes long waits for its turn before it is begun; how it went is known from then on."""
     guides = Guides(writer.vocab)
     long = regex("|".join(f"{number:05}" for number in range(20_000)))
     dear = regex("a?" * 250_000, "field")
 
-    def impatient(constraint: Constraint) -> object:
-        IS_PATIENT.set(False)
-        return guides.compiled(constraint)
+    def refuse(work: SlowWork) -> None:
+        raise QueueFullError(work)
 
-    def alone(constraint: Constraint) -> object:
-        return contextvars.copy_context().run(impatient, constraint)
-
+    full = Budget(make_way=refuse)
     for constraint in (long, dear):
-        with pytest.raises(ImpatientError):
-            alone(constraint)
-    assert guides.compiled(long) is alone(long)
-    for ask in (guides.compiled, alone):
+        with pytest.raises(QueueFullError, match="long"):
+            guides.compiled(constraint, full)
+    assert guides.compiled(regex("a"), full) is guides.compiled(regex("a"))
+    assert guides.compiled(long) is guides.compiled(long, full)
+    for budget in (UNBOUNDED, full):
         with pytest.raises(RequestError, match="field takes too much to compile"):
-            ask(dear)
+            guides.compiled(dear, budget)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 from jsonschema import Draft202012Validator
 
-from worker.api.common.described import EVENTS, JSON, LINES
+from worker.api.described import EVENTS, JSON, LINES
 from worker.service.app import APIS
 
 

@@ -12,8 +12,8 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from tests.support.cases import for_each
-from worker.api.common.described import Described
-from worker.api.common.sampling import FIELD_LIMITS
+from worker.api.described import Described
+from worker.api.intake.sampling import FIELD_LIMITS
 from worker.api.jobs.schemas import JOB_LIMITS, JobRequest
 from worker.service.app import APIS
 from worker.service.description.document import document_of
@@ -26,8 +26,8 @@ DOCUMENT: dict[str, Any] = json.loads(
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 # What Litestar gives to a handler, or our own dependencies; anything else is asked of the client.
 OWN = {
-    "request", "worker", "loaded", "chat", "jobs", "journal", "lookout", "window", "preparing",
-    "description", "stored",
+    "request", "worker", "loaded", "facts", "chat", "jobs", "journal", "lookout", "window",
+    "description", "preparing", "stored",
 }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from tests.support.models.adapters import write_lora
 from tests.support.models.embedders import Embedder
 from tests.support.models.infilling import write_infilling
 from tests.support.programs.processes import Server, serving
-from worker.api.common.described import EVENTS, HTML, Described
+from worker.api.described import EVENTS, HTML, Described
 from worker.http.paths import REQUESTS
 from worker.service.app import APIS
 

@@ -22,7 +22,7 @@ from tests.support import http
 from tests.support.models import ggufs
 from tests.support.models.infilling import write_infilling
 from tests.support.programs.processes import Server, serving, until
-from worker.api.common.described import (
+from worker.api.described import (
     BODY,
     CANCELLED,
     CHAT,
@@ -35,7 +35,7 @@ from worker.api.common.described import (
     TOKENIZED,
     Described,
 )
-from worker.api.common.vectors import CutFields
+from worker.api.intake.texts import CutFields
 from worker.api.jobs.schemas import JobRequest
 from worker.api.responses.schemas import ResponseRequest
 from worker.errors import WorkerError

@@ -20,12 +20,11 @@ from typing import Any
 
 import msgspec
 
-from worker.api.common import preparing
-from worker.api.common.body import Bodies
+from worker.api.intake import preparing
+from worker.api.intake.body import Bodies
 from worker.cli.main import run
 from worker.engine.backend import BatchError
 from worker.errors import QueueFullError
-from worker.grammar.constraint import IS_PATIENT, ImpatientError
 from worker.limits import LONG
 from worker.llama.backend import LlamaBackend
 from worker.llama.parts import TokenizerPatience
@@ -46,15 +45,12 @@ class SlowThreads(ThreadPoolExecutor):
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         def work() -> Any:
-            return function(_in_haste, *args, **kwargs)
+            if what() == "long":
+                (budget,) = args
+                budget.make_way("long")
+            return function(*args, **kwargs)
 
         return super().submit(work)
-
-
-def _in_haste(work: Callable[..., Any], *args: Any) -> Any:
-    if what() == "long" and not IS_PATIENT.get():
-        raise ImpatientError
-    return work(*args)
 
 
 def failing_hold(self: Bodies, count: int) -> None:

@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from worker.api.common import preparing
+from worker.api.intake import preparing
 from worker.cli.main import run
 from worker.lifecycle import manager
 from worker.llama.backend import LlamaBackend

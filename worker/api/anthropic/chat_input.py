@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from worker.api.answer.shapes import UNTHREADED
 from worker.api.anthropic.schemas import CHOICES, AnthropicChoice, MessageParam, MessagesRequest
-from worker.api.common.bounds import stops_of, tokens_of
-from worker.api.common.chat.chat_input import ChatInput, puts_words
-from worker.api.common.chat.parts import (
+from worker.api.intake.bounds import stops_of, tokens_of
+from worker.api.intake.chat.chat_input import ChatInput, puts_words
+from worker.api.intake.chat.parts import (
     ContentPart,
     check_pictures,
     joined,
@@ -16,21 +17,21 @@ from worker.api.common.chat.parts import (
     parts_of,
     words_of,
 )
-from worker.api.common.chat.past_message import (
+from worker.api.intake.chat.past_message import (
     arguments_of,
     called_name,
     result_of,
     role_of,
     spelled,
 )
-from worker.api.common.chat.tools import ToolChoice, Tools, check_choice, tools_of
-from worker.api.common.sampling import sampling_of
-from worker.api.common.shapes import UNTHREADED
-from worker.api.common.thinking import thinking_of
+from worker.api.intake.chat.tools import ToolChoice, Tools, check_choice, tools_of
+from worker.api.intake.facts import ModelFacts
+from worker.api.intake.media_inputs import MediaInputs
+from worker.api.intake.sampling import sampling_of
+from worker.api.intake.thinking import thinking_of
 from worker.chat.message import Call, Message
 from worker.engine.request import GenerationParams
 from worker.errors import RequestError
-from worker.lifecycle.loaded import Loaded
 
 PARAM = "messages"
 # Claude Code begins its system text with a line that is another one for each request. With it in
@@ -38,13 +39,13 @@ PARAM = "messages"
 _BILLING = re.compile(r"\s*x-anthropic-billing-header:[^\n]*\n?")
 
 
-def messages_of(body: MessagesRequest) -> tuple[Message, ...]:
+def messages_of(body: MessagesRequest, media: MediaInputs) -> tuple[Message, ...]:
     """Raises RequestError that names the place.
 
     A tool's result is a message of its own. Neighbours of one role are one message.
     """
     found: list[Message] = []
-    if system := _system(body):
+    if system := _system(body, media):
         found.append(Message(role="system", content=system))
     names: dict[str, str] = {}  # of the tools that were called, by the id of the call
     given = [
@@ -53,11 +54,11 @@ def messages_of(body: MessagesRequest) -> tuple[Message, ...]:
     first = newest([role for _, _, role in given])
     for number, (place, message, role) in enumerate(given):
         if number >= first and role == "user":
-            check_pictures(message.content, f"{PARAM}[{place}].content", PARAM)
+            check_pictures(message.content, f"{PARAM}[{place}].content", PARAM, media)
         if role == "assistant":
-            parts = _from_assistant(message, names)
+            parts = _from_assistant(message, names, media)
         else:
-            parts = _from_user(message, role, names)
+            parts = _from_user(message, role, names, media)
         for part in parts:
             if found and found[-1].role == part.role != "tool":
                 found[-1] = _joined(found[-1], part)
@@ -66,15 +67,16 @@ def messages_of(body: MessagesRequest) -> tuple[Message, ...]:
     return tuple(found)
 
 
-def _system(body: MessagesRequest) -> str:
-    given = body.system
-    texts = [given] if isinstance(given, str) else [words_of(part) for part in parts_of(given)]
-    texts = [text for text in texts if text]
+def _system(body: MessagesRequest, media: MediaInputs) -> str:
+    said = (words_of(part, media) for part in parts_of(body.system))
+    texts = [text for text in said if text]
     texts = [_BILLING.sub("", text, count=1) if _BILLING.match(text) else text for text in texts]
     return "\n".join(text for text in texts if text)
 
 
-def _from_user(message: MessageParam, role: str, names: dict[str, str]) -> Iterable[Message]:
+def _from_user(
+    message: MessageParam, role: str, names: dict[str, str], media: MediaInputs
+) -> Iterable[Message]:
     """Texts and results, in their order."""
     texts: list[ContentPart] = []
     found: list[Message] = []
@@ -83,20 +85,22 @@ def _from_user(message: MessageParam, role: str, names: dict[str, str]) -> Itera
             texts.append(block)
             continue
         if texts:
-            found.append(Message(role=role, content=joined(texts)))
+            found.append(Message(role=role, content=joined(texts, media)))
             texts = []
-        found.append(_result(block, names))
+        found.append(_result(block, names, media))
     if texts or not found:
-        found.append(Message(role=role, content=joined(texts)))
+        found.append(Message(role=role, content=joined(texts, media)))
     return found
 
 
-def _from_assistant(message: MessageParam, names: dict[str, str]) -> Iterable[Message]:
+def _from_assistant(
+    message: MessageParam, names: dict[str, str], media: MediaInputs
+) -> Iterable[Message]:
     texts: list[str] = []
     thoughts: list[str] = []
     calls: list[Call] = []
     for block in parts_of(message.content):
-        said = words_of(block)
+        said = words_of(block, media)
         if block.get("type") == "tool_use":
             call = _call(block)
             names[call.id] = call.name
@@ -118,10 +122,10 @@ def _call(block: ContentPart) -> Call:
     return Call(spelled(block.get("id")) or "", name, arguments_of(given))
 
 
-def _result(block: ContentPart, names: dict[str, str]) -> Message:
+def _result(block: ContentPart, names: dict[str, str], media: MediaInputs) -> Message:
     """One without an id is that of the first call that has none."""
     known = spelled(block.get("tool_use_id"))
-    return result_of(block, call_id=known, name=names.get(known or ""))
+    return result_of(block, call_id=known, name=names.get(known or ""), media=media)
 
 
 def _joined(first: Message, second: Message) -> Message:
@@ -139,7 +143,7 @@ def _joined(first: Message, second: Message) -> Message:
 OWN = (None, "custom", "function")  # types of tools that the client runs by a schema
 
 
-def chat_input_of(body: MessagesRequest, loaded: Loaded) -> ChatInput:
+def chat_input_of(body: MessagesRequest, facts: ModelFacts, media: MediaInputs) -> ChatInput:
     """Raises RequestError that names the field; blocks: a grammar is checked."""
     if not body.messages:
         raise RequestError("messages is missing.", param=PARAM, hint="Send one message.")
@@ -150,7 +154,7 @@ def chat_input_of(body: MessagesRequest, loaded: Loaded) -> ChatInput:
             hint="Send the whole conversation.",
             code=UNTHREADED,
         )
-    messages = messages_of(body)
+    messages = messages_of(body, media)
     declared = tools_of(body.tools, OWN)
     tools = declared.shown
     asked = body.tool_choice
@@ -158,9 +162,10 @@ def chat_input_of(body: MessagesRequest, loaded: Loaded) -> ChatInput:
     choice = _choice(asked, declared)
     return ChatInput(
         messages=messages,
+        media=media,
         params=GenerationParams(
             prompt_param=PARAM,
-            sampling=sampling_of(body, loaded),
+            sampling=sampling_of(body, facts, media.budget),
             max_tokens=_max_tokens(body),
             stop=stops_of(body.stop_sequences, "stop_sequences"),
         ),
@@ -169,7 +174,7 @@ def chat_input_of(body: MessagesRequest, loaded: Loaded) -> ChatInput:
         choice=choice.mode,
         only=choice.only,
         parallel=not (asked and asked.disable_parallel_tool_use),
-        thinking=thinking_of(body, settings=loaded.settings),
+        thinking=thinking_of(body, settings=facts.settings),
         variables=body.chat_template_kwargs or {},
         continues=puts_words(messages),
     )

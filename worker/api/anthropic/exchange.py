@@ -7,6 +7,10 @@ from typing import ClassVar, Literal
 
 import msgspec
 
+from worker.api.answer.answer_state import AnswerState
+from worker.api.answer.exchange import DeltaExchange
+from worker.api.answer.shapes import AnthropicErrorReply, anthropic_reply
+from worker.api.answer.usage import Tally
 from worker.api.anthropic.schemas import (
     AnswerBlock,
     BlockDelta,
@@ -29,11 +33,7 @@ from worker.api.anthropic.schemas import (
     ThinkingDelta,
     ToolUseBlock,
 )
-from worker.api.common.chat.answer_state import AnswerState
-from worker.api.common.exchange import DeltaExchange
-from worker.api.common.generation import Generation
-from worker.api.common.shapes import AnthropicErrorReply, anthropic_reply
-from worker.api.common.usage import Tally
+from worker.api.intake.generation import Generation
 from worker.chat.reader import Arguments, CallBegun, CallEnded, ChatEvent, Content, Thought
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream

@@ -7,6 +7,8 @@ from typing import Any
 from litestar import Response, post
 from litestar.types import ASGIApp
 
+from worker.api.answer.errors import json_response
+from worker.api.answer.shapes import UNTHREADED, AnthropicErrorReply
 from worker.api.anthropic.chat_input import chat_input_of
 from worker.api.anthropic.exchange import MessageExchange
 from worker.api.anthropic.schemas import (
@@ -21,9 +23,7 @@ from worker.api.anthropic.schemas import (
     Ping,
     TokenCount,
 )
-from worker.api.common.body import HttpRequest
-from worker.api.common.chat.asking import answer_to
-from worker.api.common.described import (
+from worker.api.described import (
     CHAT,
     EVENTS,
     FORMED,
@@ -34,29 +34,28 @@ from worker.api.common.described import (
     Api,
     Described,
 )
-from worker.api.common.errors import json_response
-from worker.api.common.generation import run
-from worker.api.common.origins import Asker
-from worker.api.common.preparing import Preparing
-from worker.api.common.shapes import UNTHREADED, AnthropicErrorReply
-from worker.api.common.thinking import ThinkingConfig
+from worker.api.intake.body import HttpRequest
+from worker.api.intake.chat.asking import answer_to
+from worker.api.intake.facts import ModelFacts
+from worker.api.intake.origins import Asker
+from worker.api.intake.preparing import Preparing
+from worker.api.intake.thinking import ThinkingConfig
 from worker.chat.format import ChatFormat
 from worker.errors import RequestError
-from worker.lifecycle.loaded import Loaded
 
 
 @post("/v1/messages", status_code=200, summary="Answer in a conversation (Anthropic)")
 async def messages(
-    request: HttpRequest, loaded: Loaded, chat: ChatFormat, preparing: Preparing
+    request: HttpRequest, facts: ModelFacts, chat: ChatFormat, preparing: Preparing
 ) -> ASGIApp:
     """The whole message at once, or its events."""
-    body = await preparing.body(request, MessagesRequest, loaded)
+    body = await preparing.body(request, MessagesRequest)
     if body.max_tokens is None and body.n_predict is None:
         raise RequestError("max_tokens is missing.", param="max_tokens")
-    made = await preparing.make(request, body, loaded, answer_to, body, chat_input_of, chat, loaded)
+    made = await preparing.make(request, body, facts, answer_to, body, chat_input_of, chat, facts)
     return MessageExchange(
         made,
-        run(made, loaded),
+        preparing.run(made, facts),
         streaming=bool(body.stream),
         shows_thoughts=not isinstance(body.thinking, ThinkingConfig)
         or body.thinking.display != "omitted",
@@ -65,11 +64,11 @@ async def messages(
 
 @post("/v1/messages/count_tokens", status_code=200, summary="Tokens of a prompt (Anthropic)")
 async def count_tokens(
-    request: HttpRequest, loaded: Loaded, chat: ChatFormat, preparing: Preparing
+    request: HttpRequest, facts: ModelFacts, chat: ChatFormat, preparing: Preparing
 ) -> Response[bytes]:
     """As the same body has them as a prompt, also where the context does not hold them."""
     generation = await preparing.look(
-        request, MessagesRequest, answer_to, chat_input_of, chat, loaded
+        request, MessagesRequest, answer_to, chat_input_of, chat, facts
     )
     return json_response(TokenCount(generation.num_prompt_tokens))
 

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import msgspec
 
-from worker.api.common.bounds import at_least, items, one_of, texts
-from worker.api.common.chat.parts import MessageContent
-from worker.api.common.chat.tools import DeclaredTools
-from worker.api.common.constraints import FormFields
-from worker.api.common.thinking import ChatFields
+from worker.api.intake.bounds import at_least, items, one_of, texts
+from worker.api.intake.chat.parts import MessageContent
+from worker.api.intake.chat.tools import DeclaredTools
+from worker.api.intake.constraints import FormFields
+from worker.api.intake.thinking import ChatFields
 from worker.chat.thinking import EffortWord
 from worker.limits import MESSAGES, STOP, STOPS
 

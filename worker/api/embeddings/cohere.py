@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
-import numpy as np
-from litestar import post
-from litestar.types import ASGIApp
 
-from worker.api.common.body import HttpRequest
-from worker.api.common.bounds import at_least, items
-from worker.api.common.preparing import Preparing
-from worker.api.common.vectors import (
+from worker.api.embeddings.encoding import Elements
+from worker.api.embeddings.schemas import TYPES, CohereMeta
+from worker.api.intake.bounds import at_least, items
+from worker.api.intake.facts import ModelFacts
+from worker.api.intake.texts import (
     CutFields,
-    VectorExchange,
     asked,
     check_pooled,
     check_width,
     cut_of,
     texts_of,
 )
-from worker.api.embeddings.encoding import Elements, encoded
-from worker.api.embeddings.ranking import meta_of
-from worker.api.embeddings.schemas import BASE64, TYPES, CohereMeta
-from worker.engine.embedding import EmbeddingRequest, normalised
+from worker.budget import Budget
+from worker.engine.embedding import EmbeddingRequest
 from worker.errors import RequestError
-from worker.lifecycle.loaded import Loaded
 
-_FLOAT = "float"
+FLOAT = "float"
 
 
 class CohereEmbedRequest(CutFields, kw_only=True):
@@ -63,43 +56,16 @@ class CohereEmbedReply(msgspec.Struct, kw_only=True):
     meta: CohereMeta
 
 
-def _asked(body: CohereEmbedRequest, loaded: Loaded) -> EmbeddingRequest:
-    check_pooled(loaded)
+def cohere_request(body: CohereEmbedRequest, facts: ModelFacts, budget: Budget) -> EmbeddingRequest:
+    check_pooled(facts)
     if body.images:
         raise RequestError("This model makes vectors of texts, not of images.", param="images")
-    check_width(body.output_dimension, loaded, "output_dimension")
+    check_width(body.output_dimension, facts, "output_dimension")
     for place, kind in enumerate(body.embedding_types or ()):
         if kind not in TYPES:
             name = f"embedding_types[{place}]"
             raise RequestError(f"{name} must be one of {', '.join(TYPES)}.", param=name)
-    cut = cut_of(body, loaded, usual=True, max_tokens=body.max_tokens)
+    cut = cut_of(body, facts, usual=True, max_tokens=body.max_tokens)
     param = "inputs" if body.inputs and not body.texts else "texts"
-    texts = texts_of([*(body.texts or body.inputs or ())], loaded, param, cut=cut)
+    texts = texts_of([*(body.texts or body.inputs or ())], facts, param, budget, cut=cut)
     return asked(texts, param)
-
-
-@post(["/v1/embed", "/v2/embed"], status_code=200, summary="Vectors of texts (Cohere)")
-async def cohere_embed(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
-    """One for each text, of each kind of elements."""
-    path = request.url.path
-    body = await preparing.body(request, CohereEmbedRequest, loaded)
-    wanted = await preparing.texts(request, body, loaded, _asked, body, loaded)
-    kinds = body.embedding_types or (None if path.startswith("/v1/") else [_FLOAT])
-
-    def reply(vectors: Sequence[np.ndarray]) -> CohereEmbedReply:
-        made = [normalised(vector, 2, body.output_dimension) for vector in vectors]
-
-        def of(kind: str) -> list[Elements]:
-            if kind == BASE64:
-                return [encoded(vector, as_text=True) for vector in made]
-            return [encoded(vector, kind) for vector in made]
-
-        return CohereEmbedReply(
-            response_type="embeddings_floats" if kinds is None else "embeddings_by_type",
-            id=wanted.id,
-            texts=body.texts or [],
-            embeddings=of(_FLOAT) if kinds is None else {kind: of(kind) for kind in kinds},
-            meta=meta_of(path, wanted, input_tokens=len(wanted.prompt.tokens)),
-        )
-
-    return VectorExchange(wanted, path, loaded, reply)

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 
 import msgspec
 import numpy as np
-from litestar import post
-from litestar.types import ASGIApp
 
-from worker.api.common.body import HttpRequest
-from worker.api.common.preparing import Preparing
-from worker.api.common.prompts import plain_tokens
-from worker.api.common.vectors import (
+from worker.api.embeddings.schemas import (
+    CohereMeta,
+    CohereVersion,
+    RerankRequest,
+    ScoreRequest,
+)
+from worker.api.intake.facts import ModelFacts, TextEmbedder
+from worker.api.intake.prompts import plain_tokens
+from worker.api.intake.texts import (
     Cut,
     Tokens,
-    VectorExchange,
     asked,
     check_count,
     check_text,
@@ -27,30 +28,21 @@ from worker.api.common.vectors import (
     longest_of,
     read_near,
     text_tokens,
-    usage_of_texts,
 )
-from worker.api.embeddings.schemas import (
-    CohereMeta,
-    CohereVersion,
-    InferenceRank,
-    RankedResult,
-    RankedText,
-    RerankReply,
-    RerankRequest,
-    ScoreEntry,
-    ScoreList,
-    ScoreRequest,
-    VoyageRank,
-)
-from worker.engine.embedding import EmbeddingBackend, EmbeddingRequest, normalised
+from worker.budget import Budget
+from worker.engine.embedding import EmbeddingRequest, normalised
 from worker.errors import RequestError
-from worker.lifecycle.loaded import Loaded
 
 _PLACE = re.compile(r"\{(query|document)\}")
 
 
 def pair_tokens(
-    query: str, document: str, loaded: Loaded, places: tuple[str, str], cut: Cut | None
+    query: str,
+    document: str,
+    facts: ModelFacts,
+    places: tuple[str, str],
+    cut: Cut | None,
+    budget: Budget,
 ) -> Tokens:
     """By the file's template `rerank`, or with the tokens that the tokenizer puts around two texts.
     What the texts spell out is no control token.
@@ -58,28 +50,31 @@ def pair_tokens(
     places  what the client calls the two. Raises RequestError that names one of them.
     """
     (query, first), (document, second) = (
-        _read(text, loaded, place, cut)
+        _read(text, facts, place, cut, budget)
         for text, place in zip((query, document), places, strict=True)
     )
     own = len(second)
-    tokenizer = loaded.config.tokenizer
+    tokenizer = facts.config.tokenizer
     template = tokenizer.chat_templates.get("rerank") if tokenizer else None
     if template is None:
         if cut is not None:
-            first, second = _fitting(first, second, cut.most - len(_joined([], [], loaded)), cut)
-        tokens = _joined(first, second, loaded)
+            first, second = _fitting(first, second, cut.most - len(_joined([], [], facts)), cut)
+        tokens = _joined(first, second, facts)
     else:
-        tokens = _filled(template, {"query": query, "document": document}, loaded, places[1])
+        texts = {"query": query, "document": document}
+        tokens = _filled(template, texts, facts, places[1], budget)
         if cut is not None:
-            tokens = _filled_in(template, tokens, (first, second), cut, loaded, places[1])
-    place = places[len(tokens) - own < longest_of(loaded)]
-    return check_text(tokens, loaded, place)
+            tokens = _filled_in(template, tokens, (first, second), cut, facts, places[1], budget)
+    place = places[len(tokens) - own < longest_of(facts)]
+    return check_text(tokens, facts, place)
 
 
-def _read(text: str, loaded: Loaded, place: str, cut: Cut | None) -> tuple[str, list[int]]:
+def _read(
+    text: str, facts: ModelFacts, place: str, cut: Cut | None, budget: Budget
+) -> tuple[str, list[int]]:
     """A text, or what may be left of it, and its tokens."""
-    read = partial(plain_tokens, loaded=loaded, param=place)
-    return (text, read(text)) if cut is None else read_near(text, cut, loaded, read)
+    read = partial(plain_tokens, facts=facts, param=place, budget=budget)
+    return (text, read(text)) if cut is None else read_near(text, cut, facts, read)
 
 
 def _fitting(
@@ -96,12 +91,12 @@ def _fitting(
 
 
 def _filled_in(
-    template: str, whole: list[int], pair: tuple[list[int], list[int]], cut: Cut, loaded: Loaded,
-    param: str,
+    template: str, whole: list[int], pair: tuple[list[int], list[int]], cut: Cut, facts: ModelFacts,
+    param: str, budget: Budget,
 ) -> list[int]:  # fmt: skip
     """A template with two texts that are cut. A shorter text may have a token more where it was
     cut: so it is looked again."""
-    spelled = loaded.backend.vocab.spelled
+    spelled = facts.vocab.spelled
     tokens, room = whole, cut.most - len(whole) + sum(map(len, pair))
     is_short = cut.of_one is None or len(pair[1]) <= cut.of_one
     while room >= 0 and (len(tokens) > cut.most or not is_short):
@@ -110,23 +105,25 @@ def _filled_in(
             for part in _fitting(*pair, room, cut)
         )
         filled: dict[str, str] = dict(zip(("query", "document"), texts, strict=True))
-        tokens, is_short = _filled(template, filled, loaded, param), True
+        tokens, is_short = _filled(template, filled, facts, param, budget), True
         room -= max(1, len(tokens) - cut.most)
     return tokens
 
 
-def _joined(first: Sequence[int], second: Sequence[int], loaded: Loaded) -> list[int]:
-    vocab = loaded.backend.vocab
+def _joined(first: Sequence[int], second: Sequence[int], facts: ModelFacts) -> list[int]:
+    vocab = facts.vocab
     before = [] if not vocab.adds_bos or vocab.bos is None else [vocab.bos]
     end = [] if not vocab.adds_eos or vocab.eos is None else [vocab.eos]
     between = [] if not vocab.adds_sep or vocab.sep is None else [vocab.sep]
     return [*before, *first, *end, *between, *second, *(end or between)]
 
 
-def _filled(template: str, texts: dict[str, str], loaded: Loaded, param: str) -> list[int]:
+def _filled(
+    template: str, texts: dict[str, str], facts: ModelFacts, param: str, budget: Budget
+) -> list[int]:
     """A template with texts in it. Control tokens are those of the template alone; what stands
     between two of them is read as one text, as the model was trained with it."""
-    vocab = loaded.backend.vocab
+    vocab = facts.vocab
     controls = {**vocab.controls, **{vocab.name(token): token for token in vocab.end_tokens}}
     names = sorted(filter(None, controls), key=len, reverse=True)
     cuts = re.split("|".join(f"({re.escape(name)})" for name in names), template) if names else [
@@ -138,7 +135,7 @@ def _filled(template: str, texts: dict[str, str], loaded: Loaded, param: str) ->
             tokens.append(controls[part])
         elif part:
             filled = _PLACE.sub(lambda found: texts[found[1]], part)
-            tokens += plain_tokens(filled, loaded, param)
+            tokens += plain_tokens(filled, facts, param, budget)
     return tokens
 
 
@@ -154,27 +151,27 @@ class Scoring(msgspec.Struct, frozen=True):
     scores: Callable[[Sequence[np.ndarray]], list[float]]
 
 
-def check_scores(loaded: Loaded) -> EmbeddingBackend:
+def check_scores(facts: ModelFacts) -> TextEmbedder:
     """What makes scores. Raises RequestError where the model makes none."""
-    embedder = loaded.backend.embedder
+    embedder = facts.embedder
     if embedder is None or embedder.pooling == "none":
         raise RequestError(
-            f"{loaded.model_id} {loaded.config.task}.",
+            f"{facts.model_id} {facts.config.task}.",
             hint="Serve a reranker or an embedding model, or start it with --pooling mean.",
             code="no_scores",
         )
-    if embedder.pooling != "rank" and loaded.config.vectors.classifies:
+    if embedder.pooling != "rank" and facts.config.vectors.classifies:
         raise RequestError(
-            f"{loaded.model_id} is a reranker that makes vectors now: pooling {embedder.pooling}.",
+            f"{facts.model_id} is a reranker that makes vectors now: pooling {embedder.pooling}.",
             hint="Start it with --pooling rank.",
             code="no_scores",
         )
     return embedder
 
 
-def chances(outputs: np.ndarray, loaded: Loaded) -> np.ndarray:
+def chances(outputs: np.ndarray, facts: ModelFacts) -> np.ndarray:
     """A classifier's outputs as numbers from 0 to 1, of several ones with the sum 1."""
-    if loaded.config.architecture in _SOFTMAX:
+    if facts.config.architecture in _SOFTMAX:
         return outputs
     if len(outputs) == 1:
         return 1 / (1 + np.exp(-outputs))
@@ -183,26 +180,32 @@ def chances(outputs: np.ndarray, loaded: Loaded) -> np.ndarray:
 
 
 def match_of(
-    queries: Given, texts: Given, loaded: Loaded, cut: Cut | None, *, raw: bool = False
+    queries: Given,
+    texts: Given,
+    facts: ModelFacts,
+    cut: Cut | None,
+    budget: Budget,
+    *,
+    raw: bool = False,
 ) -> Scoring:
     """queries: as many as texts, or one for all. Raises RequestError."""
     param = texts.name
     check_count(len(texts.texts), param)
-    embedder = check_scores(loaded)
+    embedder = check_scores(facts)
     if embedder.pooling != "rank":
-        return _by_angle(queries, texts, loaded, cut)
+        return _by_angle(queries, texts, facts, cut, budget)
     asking = [*queries.placed] * (len(texts.texts) if len(queries.texts) == 1 else 1)
     tokens = [
-        pair_tokens(query, text, loaded, (one, other), cut)
+        pair_tokens(query, text, facts, (one, other), cut, budget)
         for (query, one), (text, other) in zip(asking, texts.placed, strict=True)
     ]
-    labels = [label.lower() for label in loaded.config.vectors.labels]
+    labels = [label.lower() for label in facts.config.vectors.labels]
     output = labels.index(_YES) if _YES in labels else 0
 
     def scores(made: Sequence[np.ndarray]) -> list[float]:
         found = [each.astype(np.float64) for each in made]
         if not raw and len(found[0]) == 1:
-            found = [chances(each, loaded) for each in found]
+            found = [chances(each, facts) for each in found]
         return [float(each[output]) for each in found]
 
     return Scoring(asked(tokens, param), scores)
@@ -225,11 +228,13 @@ class Given(msgspec.Struct, frozen=True):
         return list(zip(self.texts, names, strict=False))
 
 
-def _by_angle(queries: Given, texts: Given, loaded: Loaded, cut: Cut | None) -> Scoring:
+def _by_angle(
+    queries: Given, texts: Given, facts: ModelFacts, cut: Cut | None, budget: Budget
+) -> Scoring:
     """The cosine of the angle between the vectors of both."""
     least = cut and msgspec.structs.replace(cut, most=min(cut.most, cut.of_one or cut.most))
     tokens: list[Tokens] = [
-        text_tokens(text, loaded, place, cut=how)
+        text_tokens(text, facts, place, budget, cut=how)
         for given, how in ((queries, cut), (texts, least))
         for text, place in given.placed
     ]
@@ -247,11 +252,11 @@ def _by_angle(queries: Given, texts: Given, loaded: Loaded, cut: Cut | None) -> 
 _CUTTING = frozenset({"/v1/rerank", "/v2/rerank"})
 
 
-def _rerank(body: RerankRequest, path: str, loaded: Loaded) -> Scoring:
+def rerank_of(body: RerankRequest, path: str, facts: ModelFacts, budget: Budget) -> Scoring:
     if body.query is None:
         raise RequestError("query is missing.", param="query")
     param = "documents" if body.texts is None else "texts"
-    texts = _documents(body)
+    texts = documents_of(body)
     if not texts:
         raise RequestError(f"{param} is missing or empty.", param=param)
     for name in ("top_n", "top_k"):
@@ -264,54 +269,17 @@ def _rerank(body: RerankRequest, path: str, loaded: Loaded) -> Scoring:
             "max_tokens_per_doc must be 1 or more, or -1 to fit.", param="max_tokens_per_doc"
         )
     usual = of_one is not None or (path in _CUTTING and body.texts is None)
-    cut = cut_of(body, loaded, usual=usual)
+    cut = cut_of(body, facts, usual=usual)
     if cut is not None and of_one is not None and of_one > 0:
         cut = msgspec.structs.replace(cut, of_one=of_one)
     query = Given("query", [body.query], is_list=False)
-    return match_of(query, Given(param, texts), loaded, cut, raw=bool(body.raw_scores))
+    return match_of(query, Given(param, texts), facts, cut, budget, raw=bool(body.raw_scores))
 
 
-def _documents(body: RerankRequest) -> list[str]:
+def documents_of(body: RerankRequest) -> list[str]:
     if body.texts is not None:
         return body.texts
     return [each if isinstance(each, str) else each.text for each in body.documents or ()]
-
-
-_PATHS = ["/v1/rerank", "/v2/rerank", "/rerank", "/v1/reranking", "/reranking"]
-
-
-@post(_PATHS, status_code=200, summary="Rank documents by how well they match a question")
-async def rerank(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
-    """The best first."""
-    path = request.url.path
-    body = await preparing.body(request, RerankRequest, loaded)
-    match = await preparing.texts(request, body, loaded, _rerank, body, path, loaded)
-    texts, shows = _documents(body), bool(body.return_documents or body.return_text)
-
-    def reply(made: Sequence[np.ndarray]) -> object:
-        scores = match.scores(made)
-        order = sorted(range(len(scores)), key=lambda place: -scores[place])
-        order = order[: body.top_n or body.top_k]
-        if body.texts is not None:
-            return [
-                InferenceRank(place, scores[place], texts[place] if shows else None)
-                for place in order
-            ]
-        return RerankReply(
-            id=f"rerank-{match.request.id}",
-            model=loaded.model_id,
-            results=[
-                RankedResult(place, scores[place], RankedText(texts[place]) if shows else None)
-                for place in order
-            ],
-            data=[
-                VoyageRank(place, scores[place], texts[place] if shows else None) for place in order
-            ],
-            usage=usage_of_texts(match.request),
-            meta=meta_of(path, match.request, search_units=1),
-        )
-
-    return VectorExchange(match.request, path, loaded, reply)
 
 
 def meta_of(path: str, request: EmbeddingRequest, **billed: int) -> CohereMeta:
@@ -321,7 +289,7 @@ def meta_of(path: str, request: EmbeddingRequest, **billed: int) -> CohereMeta:
     return CohereMeta(CohereVersion(version), billed, {"input_tokens": count})
 
 
-def _score(body: ScoreRequest, loaded: Loaded) -> Scoring:
+def score_of(body: ScoreRequest, facts: ModelFacts, budget: Budget) -> Scoring:
     first, second = body.text_1 or body.queries, body.text_2 or body.documents
     names = (
         "queries" if body.queries and not body.text_1 else "text_1",
@@ -338,22 +306,5 @@ def _score(body: ScoreRequest, loaded: Loaded) -> Scoring:
         raise RequestError(
             f"{names[0]} must be one text, or as many as {names[1]} has.", param=names[0]
         )
-    return match_of(queries, texts, loaded, cut_of(body, loaded), raw=bool(body.raw_scores))
-
-
-@post(["/v1/score", "/score"], status_code=200, summary="How well two texts match (vLLM)")
-async def score(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
-    """A score for each pair."""
-    body = await preparing.body(request, ScoreRequest, loaded)
-    match = await preparing.texts(request, body, loaded, _score, body, loaded)
-
-    def reply(made: Sequence[np.ndarray]) -> ScoreList:
-        return ScoreList(
-            id=f"score-{match.request.id}",
-            created=int(time.time()),
-            model=loaded.model_id,
-            data=[ScoreEntry(place, value) for place, value in enumerate(match.scores(made))],
-            usage=usage_of_texts(match.request),
-        )
-
-    return VectorExchange(match.request, request.url.path, loaded, reply)
+    cut = cut_of(body, facts)
+    return match_of(queries, texts, facts, cut, budget, raw=bool(body.raw_scores))

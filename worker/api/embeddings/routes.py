@@ -11,24 +11,17 @@ import numpy as np
 from litestar import post
 from litestar.types import ASGIApp
 
-from worker.api.common.body import HttpRequest
-from worker.api.common.described import JSON, NO_SCORES, NO_VECTORS, PROMPT, QUEUE, Api, Described
-from worker.api.common.origins import Asker
-from worker.api.common.preparing import Preparing
-from worker.api.common.vectors import (
-    MOST_NORM,
-    VectorExchange,
-    asked,
-    check_pooled,
-    check_vectors,
-    check_width,
-    cut_of,
-    texts_of,
-    usage_of_texts,
+from worker.api.answer.vectors import VectorExchange, usage_of_texts
+from worker.api.described import JSON, NO_SCORES, NO_VECTORS, PROMPT, QUEUE, Api, Described
+from worker.api.embeddings.cohere import FLOAT, CohereEmbedReply, CohereEmbedRequest, cohere_request
+from worker.api.embeddings.encoding import KINDS, Elements, encoded
+from worker.api.embeddings.ranking import (
+    chances,
+    documents_of,
+    meta_of,
+    rerank_of,
+    score_of,
 )
-from worker.api.embeddings.cohere import CohereEmbedReply, CohereEmbedRequest, cohere_embed
-from worker.api.embeddings.encoding import KINDS, encoded
-from worker.api.embeddings.ranking import rerank, score
 from worker.api.embeddings.schemas import (
     BASE64,
     ENCODINGS,
@@ -41,31 +34,52 @@ from worker.api.embeddings.schemas import (
     LlamaEmbeddingRequest,
     PooledEntry,
     PooledList,
+    RankedResult,
+    RankedText,
     RerankReply,
     RerankRequest,
+    ScoreEntry,
     ScoreList,
     ScoreRequest,
+    VoyageRank,
 )
 from worker.api.embeddings.tei import (
     EmbedRequest,
     Prediction,
     PredictRequest,
     SimilarityRequest,
-    tei_embed,
-    tei_embed_all,
-    tei_predict,
-    tei_similarity,
+    embed_request,
+    predict_request,
+    similarity_of,
 )
+from worker.api.intake.body import HttpRequest
+from worker.api.intake.facts import ModelFacts
+from worker.api.intake.origins import Asker
+from worker.api.intake.preparing import Preparing
+from worker.api.intake.texts import (
+    MOST_NORM,
+    asked,
+    check_pooled,
+    check_vectors,
+    check_width,
+    cut_of,
+    texts_of,
+)
+from worker.budget import Budget
 from worker.engine.embedding import EmbeddingRequest, normalised
 from worker.errors import RequestError
-from worker.lifecycle.loaded import Loaded
 
 
 def _asked(
-    body: EmbeddingsRequest, loaded: Loaded, *, param: str = "input", per_token: bool = False
+    body: EmbeddingsRequest,
+    facts: ModelFacts,
+    budget: Budget,
+    *,
+    param: str = "input",
+    per_token: bool = False,
 ) -> EmbeddingRequest:
     """Raises RequestError that names the field."""
-    pooling = check_vectors(loaded)
+    pooling = check_vectors(facts)
     if body.encoding_format not in (None, *ENCODINGS):
         raise RequestError(
             f"encoding_format must be {' or '.join(ENCODINGS)}.", param="encoding_format"
@@ -79,25 +93,25 @@ def _asked(
         allowed = KINDS if name == "output_dtype" else TYPES
         if kind not in (None, *allowed):
             raise RequestError(f"{name} must be {' or '.join(allowed)}.", param=name)
-    _width(body, loaded)
+    _width(body, facts)
     given = body.input
     if isinstance(body, LlamaEmbeddingRequest) and given is None:
         given, param = body.content, "content"
-    texts = texts_of(given, loaded, param, cut=cut_of(body, loaded))
+    texts = texts_of(given, facts, param, budget, cut=cut_of(body, facts))
     return asked(texts, param, per_token=per_token or pooling == "none")
 
 
 def _made(
-    vector: np.ndarray, body: EmbeddingsRequest, loaded: Loaded, usual: int = 2
+    vector: np.ndarray, body: EmbeddingsRequest, facts: ModelFacts, usual: int = 2
 ) -> np.ndarray:
     norm = usual if body.embd_normalize is None else body.embd_normalize
-    return normalised(vector, norm, _width(body, loaded))
+    return normalised(vector, norm, _width(body, facts))
 
 
-def _width(body: EmbeddingsRequest, loaded: Loaded) -> int | None:
+def _width(body: EmbeddingsRequest, facts: ModelFacts) -> int | None:
     if body.dimensions is None:
-        return check_width(body.output_dimension, loaded, "output_dimension")
-    return check_width(body.dimensions, loaded)
+        return check_width(body.output_dimension, facts, "output_dimension")
+    return check_width(body.dimensions, facts)
 
 
 def _told(vector: np.ndarray, body: EmbeddingsRequest) -> Any:
@@ -107,54 +121,197 @@ def _told(vector: np.ndarray, body: EmbeddingsRequest) -> Any:
 
 
 @post("/v1/embeddings", status_code=200, summary="Vectors of texts (OpenAI embeddings)")
-async def embeddings(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
+async def embeddings(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
     """One for each text."""
-    body = await preparing.body(request, EmbeddingsRequest, loaded)
-    check_pooled(loaded)
-    wanted = await preparing.texts(request, body, loaded, _asked, body, loaded)
+    body = await preparing.body(request, EmbeddingsRequest)
+    check_pooled(facts)
+    wanted = await preparing.texts(request, body, facts, _asked, body, facts)
 
     def reply(vectors: Sequence[np.ndarray]) -> EmbeddingList:
         entries = [
-            EmbeddingEntry(place, _told(_made(vector, body, loaded), body))
+            EmbeddingEntry(place, _told(_made(vector, body, facts), body))
             for place, vector in enumerate(vectors)
         ]
-        return EmbeddingList(data=entries, model=loaded.model_id, usage=usage_of_texts(wanted))
+        return EmbeddingList(data=entries, model=facts.model_id, usage=usage_of_texts(wanted))
 
-    return VectorExchange(wanted, request.url.path, loaded, reply)
+    return VectorExchange(wanted, preparing, request.url.path, reply)
 
 
 @post(["/embedding", "/embeddings"], status_code=200, summary="Vectors of texts (llama-server)")
-async def llama_embeddings(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
+async def llama_embeddings(
+    request: HttpRequest, facts: ModelFacts, preparing: Preparing
+) -> ASGIApp:
     """A list for each text: of its one vector, or with --pooling none of those of its tokens."""
-    body = await preparing.body(request, LlamaEmbeddingRequest, loaded)
-    wanted = await preparing.texts(request, body, loaded, _asked, body, loaded)
+    body = await preparing.body(request, LlamaEmbeddingRequest)
+    wanted = await preparing.texts(request, body, facts, _asked, body, facts)
     usual = -1 if wanted.per_token else 2
 
     def reply(vectors: Sequence[np.ndarray]) -> list[LlamaEmbedding]:
-        made = (np.atleast_2d(_made(vector, body, loaded, usual)) for vector in vectors)
+        made = (np.atleast_2d(_made(vector, body, facts, usual)) for vector in vectors)
         return [LlamaEmbedding(place, rows.tolist()) for place, rows in enumerate(made)]
 
-    return VectorExchange(wanted, request.url.path, loaded, reply)
+    return VectorExchange(wanted, preparing, request.url.path, reply)
 
 
 @post("/pooling", status_code=200, summary="Vectors of tokens (vLLM)")
-async def token_vectors(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
+async def token_vectors(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
     """One for each token of each text, as the model computes it."""
-    body = await preparing.body(request, EmbeddingsRequest, loaded)
+    body = await preparing.body(request, EmbeddingsRequest)
     make = partial(_asked, per_token=True)
-    wanted = await preparing.texts(request, body, loaded, make, body, loaded)
+    wanted = await preparing.texts(request, body, facts, make, body, facts)
 
     def reply(vectors: Sequence[np.ndarray]) -> PooledList:
-        made = (_made(vector, body, loaded, -1) for vector in vectors)
+        made = (_made(vector, body, facts, -1) for vector in vectors)
         return PooledList(
             id=f"pool-{wanted.id}",
             created=int(time.time()),
             data=[PooledEntry(place, _told(rows, body)) for place, rows in enumerate(made)],
-            model=loaded.model_id,
+            model=facts.model_id,
             usage=usage_of_texts(wanted),
         )
 
-    return VectorExchange(wanted, request.url.path, loaded, reply)
+    return VectorExchange(wanted, preparing, request.url.path, reply)
+
+
+_PATHS = ["/v1/rerank", "/v2/rerank", "/rerank", "/v1/reranking", "/reranking"]
+
+
+@post(_PATHS, status_code=200, summary="Rank documents by how well they match a question")
+async def rerank(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
+    """The best first."""
+    path = request.url.path
+    body = await preparing.body(request, RerankRequest)
+    match = await preparing.texts(request, body, facts, rerank_of, body, path, facts)
+    texts, shows = documents_of(body), bool(body.return_documents or body.return_text)
+
+    def reply(made: Sequence[np.ndarray]) -> object:
+        scores = match.scores(made)
+        order = sorted(range(len(scores)), key=lambda place: -scores[place])
+        order = order[: body.top_n or body.top_k]
+        if body.texts is not None:
+            return [
+                InferenceRank(place, scores[place], texts[place] if shows else None)
+                for place in order
+            ]
+        return RerankReply(
+            id=f"rerank-{match.request.id}",
+            model=facts.model_id,
+            results=[
+                RankedResult(place, scores[place], RankedText(texts[place]) if shows else None)
+                for place in order
+            ],
+            data=[
+                VoyageRank(place, scores[place], texts[place] if shows else None) for place in order
+            ],
+            usage=usage_of_texts(match.request),
+            meta=meta_of(path, match.request, search_units=1),
+        )
+
+    return VectorExchange(match.request, preparing, path, reply)
+
+
+@post(["/v1/score", "/score"], status_code=200, summary="How well two texts match (vLLM)")
+async def score(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
+    """A score for each pair."""
+    body = await preparing.body(request, ScoreRequest)
+    match = await preparing.texts(request, body, facts, score_of, body, facts)
+
+    def reply(made: Sequence[np.ndarray]) -> ScoreList:
+        return ScoreList(
+            id=f"score-{match.request.id}",
+            created=int(time.time()),
+            model=facts.model_id,
+            data=[ScoreEntry(place, value) for place, value in enumerate(match.scores(made))],
+            usage=usage_of_texts(match.request),
+        )
+
+    return VectorExchange(match.request, preparing, request.url.path, reply)
+
+
+@post(["/v1/embed", "/v2/embed"], status_code=200, summary="Vectors of texts (Cohere)")
+async def cohere_embed(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
+    """One for each text, of each kind of elements."""
+    path = request.url.path
+    body = await preparing.body(request, CohereEmbedRequest)
+    wanted = await preparing.texts(request, body, facts, cohere_request, body, facts)
+    kinds = body.embedding_types or (None if path.startswith("/v1/") else [FLOAT])
+
+    def reply(vectors: Sequence[np.ndarray]) -> CohereEmbedReply:
+        made = [normalised(vector, 2, body.output_dimension) for vector in vectors]
+
+        def of(kind: str) -> list[Elements]:
+            if kind == BASE64:
+                return [encoded(vector, as_text=True) for vector in made]
+            return [encoded(vector, kind) for vector in made]
+
+        return CohereEmbedReply(
+            response_type="embeddings_floats" if kinds is None else "embeddings_by_type",
+            id=wanted.id,
+            texts=body.texts or [],
+            embeddings=of(FLOAT) if kinds is None else {kind: of(kind) for kind in kinds},
+            meta=meta_of(path, wanted, input_tokens=len(wanted.prompt.tokens)),
+        )
+
+    return VectorExchange(wanted, preparing, path, reply)
+
+
+@post("/embed", status_code=200, summary="Vectors of texts (text-embeddings-inference)")
+async def tei_embed(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
+    """A list of one for each text."""
+    body = await preparing.body(request, EmbedRequest)
+    make = partial(embed_request, per_token=False)
+    wanted = await preparing.texts(request, body, facts, make, body, facts)
+    norm, width = -1 if body.normalize is False else 2, check_width(body.dimensions, facts)
+
+    def reply(vectors: Sequence[np.ndarray]) -> list[list[float]]:
+        return [normalised(vector, norm, width).tolist() for vector in vectors]
+
+    return VectorExchange(wanted, preparing, request.url.path, reply)
+
+
+@post("/embed_all", status_code=200, summary="Vectors of tokens (text-embeddings-inference)")
+async def tei_embed_all(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
+    """A list for each text, with one for each of its tokens, as the model computes it."""
+    body = await preparing.body(request, EmbedRequest)
+    make = partial(embed_request, per_token=True)
+    wanted = await preparing.texts(request, body, facts, make, body, facts)
+
+    def reply(vectors: Sequence[np.ndarray]) -> list[list[list[float]]]:
+        return [rows.tolist() for rows in vectors]
+
+    return VectorExchange(wanted, preparing, request.url.path, reply)
+
+
+@post("/similarity", status_code=200, summary="How alike texts are (text-embeddings-inference)")
+async def tei_similarity(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
+    """A number for each text."""
+    body = await preparing.body(request, SimilarityRequest)
+    match = await preparing.texts(request, body, facts, similarity_of, body, facts)
+    return VectorExchange(match.request, preparing, request.url.path, match.scores)
+
+
+@post("/predict", status_code=200, summary="What a classifier says (text-embeddings-inference)")
+async def tei_predict(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
+    """A list for each text or pair, the best first; of a single one its list."""
+    body = await preparing.body(request, PredictRequest)
+    wanted = await preparing.texts(request, body, facts, predict_request, body, facts)
+    labels = facts.config.vectors.labels
+
+    def predictions(outputs: np.ndarray) -> list[Prediction]:
+        found = outputs.astype(np.float64)
+        scores = found if body.raw_scores else chances(found, facts)
+        made = [
+            Prediction(float(score), labels[place] if place < len(labels) else f"LABEL_{place}")
+            for place, score in enumerate(scores)
+        ]
+        return sorted(made, key=lambda each: -each.score)
+
+    def reply(made: Sequence[np.ndarray]) -> list[Prediction | list[Prediction]]:
+        found = [predictions(outputs) for outputs in made]
+        is_batch = isinstance(body.inputs, list) and isinstance(body.inputs[0], list)
+        return [*found] if is_batch else [*found[0]]
+
+    return VectorExchange(wanted, preparing, request.url.path, reply)
 
 
 _COMPUTED = (*PROMPT, *QUEUE)

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import msgspec
 
-from worker.api.common.bounds import at_least, between, one_of
-from worker.api.common.vectors import MOST_NORM, CutFields, EmbeddingUsage, Inputs
+from worker.api.answer.vectors import EmbeddingUsage
 from worker.api.embeddings.encoding import KINDS, Elements
+from worker.api.intake.bounds import at_least, between, one_of
+from worker.api.intake.texts import MOST_NORM, CutFields, Inputs
 
 BASE64 = "base64"
 ENCODINGS = ("float", BASE64)

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
 from typing import Annotated
 
 import msgspec
-import numpy as np
-from litestar import post
-from litestar.types import ASGIApp
 
-from worker.api.common.body import HttpRequest
-from worker.api.common.bounds import at_least
-from worker.api.common.preparing import Preparing
-from worker.api.common.vectors import (
+from worker.api.embeddings.ranking import (
+    Given,
+    Scoring,
+    check_scores,
+    match_of,
+    pair_tokens,
+)
+from worker.api.intake.bounds import at_least
+from worker.api.intake.facts import ModelFacts
+from worker.api.intake.texts import (
     CutFields,
     Inputs,
     Tokens,
-    VectorExchange,
     asked,
     check_count,
     check_pooled,
@@ -28,17 +28,9 @@ from worker.api.common.vectors import (
     text_tokens,
     texts_of,
 )
-from worker.api.embeddings.ranking import (
-    Given,
-    Scoring,
-    chances,
-    check_scores,
-    match_of,
-    pair_tokens,
-)
-from worker.engine.embedding import EmbeddingRequest, normalised
+from worker.budget import Budget
+from worker.engine.embedding import EmbeddingRequest
 from worker.errors import RequestError
-from worker.lifecycle.loaded import Loaded
 
 
 class EmbedRequest(CutFields, kw_only=True):
@@ -96,61 +88,29 @@ class Prediction(msgspec.Struct):
     label: str
 
 
-def _embedded(body: EmbedRequest, loaded: Loaded, *, per_token: bool) -> EmbeddingRequest:
-    (check_vectors if per_token else check_pooled)(loaded)
-    check_width(body.dimensions, loaded)
-    texts = texts_of(body.inputs, loaded, "inputs", cut=cut_of(body, loaded))
+def embed_request(
+    body: EmbedRequest, facts: ModelFacts, budget: Budget, *, per_token: bool
+) -> EmbeddingRequest:
+    (check_vectors if per_token else check_pooled)(facts)
+    check_width(body.dimensions, facts)
+    texts = texts_of(body.inputs, facts, "inputs", budget, cut=cut_of(body, facts))
     return asked(texts, "inputs", per_token=per_token)
 
 
-@post("/embed", status_code=200, summary="Vectors of texts (text-embeddings-inference)")
-async def tei_embed(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
-    """A list of one for each text."""
-    body = await preparing.body(request, EmbedRequest, loaded)
-    make = partial(_embedded, per_token=False)
-    wanted = await preparing.texts(request, body, loaded, make, body, loaded)
-    norm, width = -1 if body.normalize is False else 2, check_width(body.dimensions, loaded)
-
-    def reply(vectors: Sequence[np.ndarray]) -> list[list[float]]:
-        return [normalised(vector, norm, width).tolist() for vector in vectors]
-
-    return VectorExchange(wanted, request.url.path, loaded, reply)
-
-
-@post("/embed_all", status_code=200, summary="Vectors of tokens (text-embeddings-inference)")
-async def tei_embed_all(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
-    """A list for each text, with one for each of its tokens, as the model computes it."""
-    body = await preparing.body(request, EmbedRequest, loaded)
-    make = partial(_embedded, per_token=True)
-    wanted = await preparing.texts(request, body, loaded, make, body, loaded)
-
-    def reply(vectors: Sequence[np.ndarray]) -> list[list[list[float]]]:
-        return [rows.tolist() for rows in vectors]
-
-    return VectorExchange(wanted, request.url.path, loaded, reply)
-
-
-def _compared(body: SimilarityRequest, loaded: Loaded) -> Scoring:
+def similarity_of(body: SimilarityRequest, facts: ModelFacts, budget: Budget) -> Scoring:
     if not body.inputs.sentences:
         raise RequestError("inputs.sentences is empty.", param="inputs")
     source = Given("inputs.source_sentence", [body.inputs.source_sentence], is_list=False)
     others = Given("inputs.sentences", body.inputs.sentences)
-    return match_of(source, others, loaded, cut_of(body.parameters or CutFields(), loaded))
+    cut = cut_of(body.parameters or CutFields(), facts)
+    return match_of(source, others, facts, cut, budget)
 
 
-@post("/similarity", status_code=200, summary="How alike texts are (text-embeddings-inference)")
-async def tei_similarity(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
-    """A number for each text."""
-    body = await preparing.body(request, SimilarityRequest, loaded)
-    match = await preparing.texts(request, body, loaded, _compared, body, loaded)
-    return VectorExchange(match.request, request.url.path, loaded, match.scores)
-
-
-def _predicted(body: PredictRequest, loaded: Loaded) -> EmbeddingRequest:
-    cut = cut_of(body, loaded)
-    if check_scores(loaded).pooling != "rank":
+def predict_request(body: PredictRequest, facts: ModelFacts, budget: Budget) -> EmbeddingRequest:
+    cut = cut_of(body, facts)
+    if check_scores(facts).pooling != "rank":
         raise RequestError(
-            f"{loaded.model_id} {loaded.config.task}.", hint="Ask /embed.", code="no_scores"
+            f"{facts.model_id} {facts.config.task}.", hint="Ask /embed.", code="no_scores"
         )
     given = body.inputs
     if given is None or given == []:
@@ -166,32 +126,8 @@ def _predicted(body: PredictRequest, loaded: Loaded) -> EmbeddingRequest:
             raise RequestError(f"{name} must be a list of one or two texts.", param=name)
         first, *more = map(str, pair)
         tokens.append(
-            pair_tokens(first, more[0], loaded, (f"{name}[0]", f"{name}[1]"), cut)
+            pair_tokens(first, more[0], facts, (f"{name}[0]", f"{name}[1]"), cut, budget)
             if more
-            else text_tokens(first, loaded, name, cut=cut)
+            else text_tokens(first, facts, name, budget, cut=cut)
         )
     return asked(tokens, "inputs")
-
-
-@post("/predict", status_code=200, summary="What a classifier says (text-embeddings-inference)")
-async def tei_predict(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
-    """A list for each text or pair, the best first; of a single one its list."""
-    body = await preparing.body(request, PredictRequest, loaded)
-    wanted = await preparing.texts(request, body, loaded, _predicted, body, loaded)
-    labels = loaded.config.vectors.labels
-
-    def predictions(outputs: np.ndarray) -> list[Prediction]:
-        found = outputs.astype(np.float64)
-        scores = found if body.raw_scores else chances(found, loaded)
-        made = [
-            Prediction(float(score), labels[place] if place < len(labels) else f"LABEL_{place}")
-            for place, score in enumerate(scores)
-        ]
-        return sorted(made, key=lambda each: -each.score)
-
-    def reply(made: Sequence[np.ndarray]) -> list[Prediction | list[Prediction]]:
-        found = [predictions(outputs) for outputs in made]
-        is_batch = isinstance(body.inputs, list) and isinstance(body.inputs[0], list)
-        return [*found] if is_batch else [*found[0]]
-
-    return VectorExchange(wanted, request.url.path, loaded, reply)

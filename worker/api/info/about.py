@@ -7,19 +7,10 @@ import os
 import time
 
 import msgspec
-from litestar import Response, get
 
-from worker import __version__
-from worker.api.common.adapters import named
-from worker.api.common.body import HttpRequest
-from worker.api.common.errors import json_response
-from worker.api.info.readings import Window
-from worker.errors import NotFoundError
-from worker.http import paths
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.manager import WorkerInfo, worker_info
 from worker.lifecycle.worker import Worker
-from worker.requests.journal import Journal
 
 
 class Health(msgspec.Struct):
@@ -68,13 +59,6 @@ def health_of(worker: Worker, loaded: Loaded) -> Health:
         slots_processing=engine.num_running,
         queue_depth=engine.num_waiting,
     )
-
-
-@get(paths.HEALTH, summary="Is the worker well")
-async def health(worker: Worker, loaded: Loaded) -> Response[bytes]:
-    """200 when it is, 503 when its engine hangs."""
-    answer = health_of(worker, loaded)
-    return json_response(answer, 200 if answer.status == "ok" else 503)
 
 
 class Info(WorkerInfo, frozen=True, kw_only=True):
@@ -161,44 +145,3 @@ def info_of(worker: Worker, loaded: Loaded, port: int) -> Info:
         uptime_seconds=round(time.monotonic() - worker.started_at, 3),
         pid=os.getpid(),
     )
-
-
-@get("/info", summary="The worker as its manager sees it")
-async def info(request: HttpRequest, worker: Worker, loaded: Loaded) -> Response[bytes]:
-    """What it is, what it may hold, how it is now."""
-    server = request.scope["server"]  # the socket's own address: --port may have been 0
-    port = worker.settings.port if server is None else server[1]
-    return json_response(info_of(worker, loaded, port or worker.settings.port))
-
-
-@get("/version", summary="The worker's version")
-async def version() -> Response[bytes]:
-    """vLLM's shape."""
-    return json_response(Version(__version__))
-
-
-# The id may have slashes, and what is behind such a parameter is a part of it.
-@get("/v2/models/{model_id:path}", summary="Whether the model is ready")
-async def model_ready(model_id: str, loaded: Loaded) -> Response[bytes]:
-    """GET /v2/models/{id}/ready."""
-    path, _, wanted = str(model_id).rpartition("/")
-    if wanted != "ready":
-        raise NotFoundError("There is only /v2/models/{id}/ready.")
-    adapter = named(path, loaded)
-    return json_response(ModelReady(loaded.model_id if adapter is None else adapter.name))
-
-
-# llama-server's way to tell a new process from counters that began anew.
-_STARTED = {"Process-Start-Time-Unix": str(int(time.time()))}
-
-
-@get(paths.METRICS, summary="Prometheus metrics")
-async def metrics(
-    request: HttpRequest, worker: Worker, loaded: Loaded, journal: Journal, window: Window
-) -> Response[bytes]:
-    """Counters, gauges and histograms as text, or as OpenMetrics for who accepts that."""
-    from worker.api.info.collector import metrics_text  # prometheus_client takes 15 ms
-
-    accept = request.headers.get("accept", "")
-    text, media_type = metrics_text(worker, loaded, journal.outcomes, window, accept)
-    return Response(text, media_type=media_type, headers=_STARTED)

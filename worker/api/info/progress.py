@@ -6,12 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import msgspec
-from litestar import get
-from litestar.response import Stream
 
-from worker.api.common.errors import event_stream
 from worker.errors import UnavailableError, WorkerError
-from worker.http import paths, sse
+from worker.http import sse
 from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
 
@@ -41,12 +38,6 @@ class NotLoaded(msgspec.Struct, tag_field="stage", tag="error"):
 
     code: str
     message: str
-
-
-@get(paths.PROGRESS, summary="How far the model is loaded")
-async def progress(worker: Worker) -> Stream:
-    """The load as events, then how it ended."""
-    return event_stream(events_of(worker))
 
 
 async def events_of(worker: Worker) -> AsyncIterator[bytes]:

@@ -2,35 +2,134 @@
 
 from __future__ import annotations
 
-from worker.api.common.adapters import MODEL_ID, NO_MODEL, AdapterScale
-from worker.api.common.described import EVENTS, JSON, TEXT, Api, Described
-from worker.api.common.origins import Asker
-from worker.api.info.about import (
-    Health,
-    Info,
-    ModelReady,
-    Version,
-    health,
-    info,
-    metrics,
-    model_ready,
-    version,
-)
-from worker.api.info.lora import (
-    AdapterEntry,
-    NewAdapter,
-    OldAdapter,
-    Success,
-    load_adapter_file,
-    lora_adapters,
-    scale_adapters,
-    unload_adapter,
-)
-from worker.api.info.power import ShutdownReply, Sleeping, is_sleeping, shutdown, sleep, wake_up
-from worker.api.info.progress import LoadProgress, NotLoaded, Ready, progress
-from worker.api.info.props import Props, SlotInfo, props, slots
-from worker.errors import ForbiddenError, NotFoundError, RequestError, UnavailableError
+import time
+
+from litestar import Response, get, post
+from litestar.response import Stream
+
+from worker import __version__
+from worker.api.answer.errors import event_stream, json_response
+from worker.api.described import EVENTS, JSON, TEXT, Api, Described
+from worker.api.info.about import Health, Info, ModelReady, Version, health_of, info_of
+from worker.api.info.lora import NewAdapter, OldAdapter
+from worker.api.info.power import ShutdownReply, Sleeping, sleeper_of
+from worker.api.info.progress import LoadProgress, NotLoaded, Ready, events_of
+from worker.api.info.readings import Window
+from worker.api.intake.adapters import MODEL_ID, NO_MODEL, named
+from worker.api.intake.body import HttpRequest, read_json
+from worker.api.intake.facts import ModelFacts
+from worker.api.intake.origins import Asker
+from worker.errors import ForbiddenError, NotFoundError, RequestError
 from worker.http import paths
+from worker.lifecycle.loaded import Loaded
+from worker.lifecycle.worker import Worker
+from worker.requests.journal import Journal
+from worker.values import name
+
+
+@get(paths.HEALTH, summary="Is the worker well")
+async def health(worker: Worker, loaded: Loaded) -> Response[bytes]:
+    """200 when it is, 503 when its engine hangs."""
+    answer = health_of(worker, loaded)
+    return json_response(answer, 200 if answer.status == "ok" else 503)
+
+
+@get("/info", summary="The worker as its manager sees it")
+async def info(request: HttpRequest, worker: Worker, loaded: Loaded) -> Response[bytes]:
+    """What it is, what it may hold, how it is now."""
+    server = request.scope["server"]  # the socket's own address: --port may have been 0
+    port = worker.settings.port if server is None else server[1]
+    return json_response(info_of(worker, loaded, port or worker.settings.port))
+
+
+@get("/version", summary="The worker's version")
+async def version() -> Response[bytes]:
+    """vLLM's shape."""
+    return json_response(Version(__version__))
+
+
+# The id may have slashes, and what is behind such a parameter is a part of it.
+@get("/v2/models/{model_id:path}", summary="Whether the model is ready")
+async def model_ready(model_id: str, facts: ModelFacts) -> Response[bytes]:
+    """GET /v2/models/{id}/ready."""
+    path, _, wanted = str(model_id).rpartition("/")
+    if wanted != "ready":
+        raise NotFoundError("There is only /v2/models/{id}/ready.")
+    adapter = named(path, facts)
+    return json_response(ModelReady(facts.model_id if adapter is None else adapter.name))
+
+
+# llama-server's way to tell a new process from counters that began anew.
+_STARTED = {"Process-Start-Time-Unix": str(int(time.time()))}
+
+
+@get(paths.METRICS, summary="Prometheus metrics")
+async def metrics(
+    request: HttpRequest, worker: Worker, loaded: Loaded, journal: Journal, window: Window
+) -> Response[bytes]:
+    """Counters, gauges and histograms as text, or as OpenMetrics for who accepts that."""
+    from worker.api.info.collector import metrics_text  # prometheus_client takes 15 ms
+
+    accept = request.headers.get("accept", "")
+    text, media_type = metrics_text(worker, loaded, journal.outcomes, window, accept)
+    return Response(text, media_type=media_type, headers=_STARTED)
+
+
+# Levels 1 and 2 of vLLM's differ in where it keeps weights; here they are in their file.
+@post(paths.SLEEP, status_code=200, summary="Give the model's memory back")
+async def sleep(worker: Worker, mode: str = "wait") -> Response[bytes]:
+    """Once what runs has ended. With the key; without one, from this machine only."""
+    if mode != "wait":
+        raise RequestError("mode must be wait: what runs ends first.", param="mode")
+    await sleeper_of(worker).sleep()
+    return json_response(Sleeping(True))
+
+
+@post(paths.WAKE_UP, status_code=200, summary="Load the model again")
+async def wake_up(worker: Worker) -> Response[bytes]:
+    """As the next request would."""
+    await sleeper_of(worker).wake()
+    return json_response(Sleeping(False))
+
+
+@get("/is_sleeping", summary="Whether the model sleeps")
+async def is_sleeping(worker: Worker) -> Response[bytes]:
+    """vLLM's routers ask before they send work."""
+    return json_response(Sleeping(worker.is_sleeping))
+
+
+@post(paths.SHUTDOWN, status_code=202, summary="Drain and leave")
+async def shutdown(worker: Worker) -> Response[bytes]:
+    """With the key; without one, from this machine only."""
+    worker.request_stop("request")
+    return json_response(ShutdownReply("stopping", worker.settings.drain_timeout), 202)
+
+
+@get(paths.PROGRESS, summary="How far the model is loaded")
+async def progress(worker: Worker) -> Stream:
+    """The load as events, then how it ended."""
+    return event_stream(events_of(worker))
+
+
+@post("/v1/load_lora_adapter", status_code=200, summary="Serve one more adapter (vLLM)")
+async def load_adapter_file(request: HttpRequest, loaded: Loaded) -> str:
+    """Once this is answered, requests may name it."""
+    new = await read_json(request, NewAdapter)
+    try:
+        name(new.lora_name)
+    except ValueError as error:
+        raise RequestError(f"lora_name {error}.", param="lora_name") from None
+    await loaded.adapter_loader.load(new.lora_name, new.lora_path)
+    return f"Success: LoRA adapter '{new.lora_name}' added successfully."
+
+
+@post("/v1/unload_lora_adapter", status_code=200, summary="Serve an adapter no longer (vLLM)")
+async def unload_adapter(request: HttpRequest, loaded: Loaded) -> str:
+    """Requests that were accepted keep it until they end."""
+    old = await read_json(request, OldAdapter)
+    await loaded.adapter_loader.unload(old.lora_name)
+    return f"Success: LoRA adapter '{old.lora_name}' removed successfully."
+
 
 _NO_FILE = NotFoundError("There is no such file in the folders of --lora-dir.")
 _NO_ADAPTER = NotFoundError("There is no adapter of this name.")
@@ -76,16 +175,6 @@ API = Api(
             params={"model_id": MODEL_ID},
             refuses=(NO_MODEL,),
         ),
-        Described(handler=props, gives={JSON: Props}),
-        Described(handler=lora_adapters, gives={JSON: list[AdapterEntry]}),
-        Described(
-            handler=scale_adapters,
-            asker=Asker.OWN,
-            takes=list[AdapterScale],
-            gives={JSON: Success},
-            examples={"none": []},
-            notes="404 for a number that /lora-adapters does not have.",
-        ),
         Described(
             handler=load_adapter_file,
             asker=Asker.OWN,
@@ -104,12 +193,6 @@ API = Api(
             refuses=(_NO_ADAPTER,),
             examples={"named": {"lora_name": "tales"}},
             notes="Without --lora-dir 404.",
-        ),
-        Described(
-            handler=slots,
-            gives={JSON: list[SlotInfo]},
-            queries={"fail_on_no_slot": "Anything: 503 where no slot is idle."},
-            refuses=(UnavailableError("No slot is idle.", code="no_slot"),),
         ),
     ),
 )

@@ -8,16 +8,16 @@ from typing import Any
 
 import msgspec
 
-from worker.api.common.errors import reply_of
-from worker.api.common.exchange import Exchange
-from worker.api.common.usage import Tally
+from worker.api.answer.errors import reply_of
+from worker.api.answer.exchange import Exchange
+from worker.api.answer.usage import Tally
+from worker.api.intake.facts import ModelFacts
 from worker.api.jobs.registry import Job, Jobs
 from worker.api.jobs.schemas import End, Failed, InferReply, InferToken, Started, Token
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.http import sse
 from worker.http.replies import ErrorReply
-from worker.lifecycle.loaded import Loaded
 
 # HTTP status -> the original's error code; others carry their own
 _CODES = {
@@ -48,11 +48,11 @@ class JobExchange(Exchange):
     """A job's way back to its one reader; the job is forgotten when it ends, however it does."""
 
     def __init__(
-        self, loaded: Loaded, jobs: Jobs, job: Job, stream: Stream, *, streaming: bool
+        self, facts: ModelFacts, jobs: Jobs, job: Job, stream: Stream, *, streaming: bool
     ) -> None:
         self._jobs = jobs
         self.job = job
-        self.end_tokens = loaded.backend.end_tokens
+        self.end_tokens = facts.vocab.end_tokens
         self.tally = Tally(job.num_prompt, stream.ids)
         super().__init__(stream, streaming=streaming)
 

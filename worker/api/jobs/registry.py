@@ -16,7 +16,7 @@ import re
 import time
 import uuid
 
-from worker.api.common.generation import Generation, run
+from worker.api.intake.generation import Generation
 from worker.api.jobs.schemas import JOB_ID
 from worker.engine.stream import Stream
 from worker.errors import (
@@ -28,7 +28,6 @@ from worker.errors import (
     RequestError,
     WorkerError,
 )
-from worker.lifecycle.loaded import Loaded
 from worker.limits import UNREAD
 
 UNREAD_S = 60.0
@@ -101,18 +100,18 @@ class Jobs:
         job = self._jobs[job_id] = Job(job_id, is_read=read)
         return job
 
-    def run(self, job: Job, generation: Generation, loaded: Loaded) -> Stream:
-        """Hand a prepared job to the engine. Raises what `generation.run` raises."""
+    def run(self, job: Job, generation: Generation, stream: Stream) -> Stream:
+        """Follow what the engine makes of a job."""
         job.num_prompt = generation.num_prompt_tokens
         job.model = generation.model
-        job.stream = run(generation, loaded)
+        job.stream = stream
         if job.error is not None:  # cancelled while it was prepared
             job.tell_error()
         loop = asyncio.get_running_loop()
         job.timers["end"] = loop.call_later(self._timeout, self._expire, job)
         if not job.is_read:
             job.timers["unread"] = loop.call_later(self._unread, self.forget, job)
-        return job.stream
+        return stream
 
     def read(self, job_id: str) -> tuple[Job, Stream]:
         """The job for its one reader. Raises NotFoundError or ConflictError."""

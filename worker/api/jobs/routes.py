@@ -7,15 +7,16 @@ from typing import Any
 from litestar import Response, get, post
 from litestar.types import ASGIApp
 
-from worker.api.common.body import HttpRequest, read_json
-from worker.api.common.bounds import tokens_of
-from worker.api.common.described import ENGINE, EVENTS, FORMED, JSON, PROMPT, QUEUE, Api, Described
-from worker.api.common.errors import json_response
-from worker.api.common.generation import Generation
-from worker.api.common.origins import Asker
-from worker.api.common.preparing import Preparing
-from worker.api.common.prompts import text_prompt
-from worker.api.common.sampling import sampling_of
+from worker.api.answer.errors import json_response
+from worker.api.described import ENGINE, EVENTS, FORMED, JSON, PROMPT, QUEUE, Api, Described
+from worker.api.intake.body import HttpRequest, read_json
+from worker.api.intake.bounds import tokens_of
+from worker.api.intake.facts import ModelFacts
+from worker.api.intake.generation import Generation
+from worker.api.intake.origins import Asker
+from worker.api.intake.preparing import Preparing
+from worker.api.intake.prompts import text_prompt
+from worker.api.intake.sampling import sampling_of
 from worker.api.jobs.exchange import EventExchange, InferExchange, NamedEventExchange, job_reply_of
 from worker.api.jobs.registry import UNREAD_S, Job, Jobs
 from worker.api.jobs.schemas import (
@@ -31,6 +32,7 @@ from worker.api.jobs.schemas import (
     Started,
     Token,
 )
+from worker.budget import Budget
 from worker.engine.request import GenerationParams
 from worker.engine.stream import Stream
 from worker.errors import (
@@ -42,13 +44,14 @@ from worker.errors import (
     RequestError,
 )
 from worker.http.replies import ErrorReply
-from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 from worker.limits import JOB_PROMPT, JOB_STOP, JOB_STOPS, UNREAD
 from worker.requests.record import current
 
 
-def generation_of(body: JobRequest, max_tokens: int, loaded: Loaded) -> Generation:
+def generation_of(
+    body: JobRequest, max_tokens: int, facts: ModelFacts, budget: Budget
+) -> Generation:
     """What the job asks for. Raises RequestError that names the field; tokenises, so it blocks.
 
     max_tokens: of a job, at most, and where it does not say
@@ -57,18 +60,18 @@ def generation_of(body: JobRequest, max_tokens: int, loaded: Loaded) -> Generati
     if body.prompt is None:
         raise RequestError("prompt is missing.", param="prompt", hint="Send a text.")
     return Generation(
-        prompts=(text_prompt(body.prompt, loaded, "prompt"),),
+        prompts=(text_prompt(body.prompt, facts, "prompt", budget),),
         params=GenerationParams(
-            sampling=sampling_of(body, loaded),
-            max_tokens=body.max_tokens or _default(max_tokens, body, loaded),
+            sampling=sampling_of(body, facts, budget),
+            max_tokens=body.max_tokens or _default(max_tokens, body, facts),
             stop=tuple(_stops(body)),
         ),
     )
 
 
-def _default(most: int, body: JobRequest, loaded: Loaded) -> int:
+def _default(most: int, body: JobRequest, facts: ModelFacts) -> int:
     """Tokens of a job without max_tokens."""
-    default = tokens_of(n_predict=body.n_predict, default=loaded.settings.n_predict)
+    default = tokens_of(n_predict=body.n_predict, default=facts.settings.n_predict)
     return min(most, default or most)
 
 
@@ -102,7 +105,7 @@ def _stops(body: JobRequest) -> list[str]:
 async def _start(
     request: HttpRequest,
     worker: Worker,
-    loaded: Loaded,
+    facts: ModelFacts,
     jobs: Jobs,
     preparing: Preparing,
     *,
@@ -112,13 +115,13 @@ async def _start(
 
     read: whether its request reads it
     """
-    loaded.check_writes()
-    body = await preparing.body(request, JobRequest, loaded)
+    worker.loaded.check_writes()
+    body = await preparing.body(request, JobRequest)
     most = worker.settings.max_tokens_out
     job = jobs.open(body.job_id, read=read)
     try:
-        generation = await preparing.make(request, body, loaded, generation_of, body, most, loaded)
-        return body, job, jobs.run(job, generation, loaded)
+        generation = await preparing.make(request, body, facts, generation_of, body, most, facts)
+        return body, job, jobs.run(job, generation, preparing.run(generation, facts))
     except BaseException:
         jobs.forget(job)
         raise
@@ -126,28 +129,28 @@ async def _start(
 
 @post("/execute", status_code=200, summary="Run a job")
 async def execute(
-    request: HttpRequest, worker: Worker, loaded: Loaded, jobs: Jobs, preparing: Preparing
+    request: HttpRequest, worker: Worker, facts: ModelFacts, jobs: Jobs, preparing: Preparing
 ) -> ASGIApp:
     """Its events, each under its name."""
-    _, job, stream = await _start(request, worker, loaded, jobs, preparing, read=True)
-    return NamedEventExchange(loaded, jobs, job, stream, streaming=True)
+    _, job, stream = await _start(request, worker, facts, jobs, preparing, read=True)
+    return NamedEventExchange(facts, jobs, job, stream, streaming=True)
 
 
 @post("/v1/infer", status_code=200, summary="Run a prompt")
 async def infer(
-    request: HttpRequest, worker: Worker, loaded: Loaded, jobs: Jobs, preparing: Preparing
+    request: HttpRequest, worker: Worker, facts: ModelFacts, jobs: Jobs, preparing: Preparing
 ) -> ASGIApp:
     """The text at once, or its tokens as events."""
-    body, job, stream = await _start(request, worker, loaded, jobs, preparing, read=True)
-    return InferExchange(loaded, jobs, job, stream, streaming=bool(body.stream))
+    body, job, stream = await _start(request, worker, facts, jobs, preparing, read=True)
+    return InferExchange(facts, jobs, job, stream, streaming=bool(body.stream))
 
 
 @post(["/v1/jobs", "/v1/inference"], status_code=200, summary="Accept a job")
 async def create(
-    request: HttpRequest, worker: Worker, loaded: Loaded, jobs: Jobs, preparing: Preparing
+    request: HttpRequest, worker: Worker, facts: ModelFacts, jobs: Jobs, preparing: Preparing
 ) -> Response[bytes]:
     """Where its events can be read."""
-    _, job, _ = await _start(request, worker, loaded, jobs, preparing, read=False)
+    _, job, _ = await _start(request, worker, facts, jobs, preparing, read=False)
     if (record := current()) is not None:
         record.streaming = True  # by another request
     return json_response(JobReply(job.id, f"{request.scope['path']}/{job.id}/stream"))
@@ -156,10 +159,10 @@ async def create(
 @get(
     ["/v1/jobs/{job_id:str}/stream", "/v1/inference/{job_id:str}/stream"], summary="A job's events"
 )
-async def read(job_id: str, loaded: Loaded, jobs: Jobs) -> ASGIApp:
+async def read(job_id: str, facts: ModelFacts, jobs: Jobs) -> ASGIApp:
     """For its one reader."""
     job, stream = jobs.read(job_id)
-    return EventExchange(loaded, jobs, job, stream, streaming=True)
+    return EventExchange(facts, jobs, job, stream, streaming=True)
 
 
 @post("/cancel", status_code=202, summary="Cancel a job")

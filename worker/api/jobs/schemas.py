@@ -6,8 +6,8 @@ from typing import Annotated
 
 import msgspec
 
-from worker.api.common.bounds import at_least, between, characters, texts
-from worker.api.common.sampling import SamplingFields
+from worker.api.intake.bounds import at_least, between, characters, texts
+from worker.api.intake.sampling import SamplingFields
 from worker.engine.sampling import LIMITS
 from worker.limits import JOB_PROMPT, JOB_STOP, JOB_STOPS
 

@@ -1,1 +1,1 @@
-"""Infill as llama-server speaks it: editors that complete code know no other."""
+"""What llama-server's own clients ask for; editors that complete code know no other API."""

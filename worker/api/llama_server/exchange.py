@@ -8,12 +8,13 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import UNSET
 
-from worker.api.common.exchange import DeltaExchange
-from worker.api.common.generation import Generation
-from worker.api.common.logprobs import TokenScore, token_score
-from worker.api.common.prompts import TextPrompt
-from worker.api.common.sampling import told_settings
-from worker.api.common.usage import Tally, progress_of, timings_of
+from worker.api.answer.exchange import DeltaExchange
+from worker.api.answer.logprobs import TokenScore, token_score
+from worker.api.answer.usage import Tally, progress_of, timings_of
+from worker.api.intake.facts import ModelFacts
+from worker.api.intake.generation import Generation
+from worker.api.intake.prompts import TextPrompt
+from worker.api.intake.sampling import told_settings
 from worker.api.llama_server.schemas import (
     DrawnToken,
     WritingFields,
@@ -24,7 +25,6 @@ from worker.api.llama_server.schemas import (
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.http import sse
-from worker.lifecycle.loaded import Loaded
 
 
 def _written(score: TokenScore, *, as_drawn: bool) -> WrittenScore:
@@ -68,10 +68,10 @@ class WritingExchange(DeltaExchange):
     closing: ClassVar[bytes] = b""
 
     def __init__(
-        self, generation: Generation, stream: Stream, body: WritingFields, loaded: Loaded
+        self, generation: Generation, stream: Stream, body: WritingFields, facts: ModelFacts
     ) -> None:
         super().__init__(stream, streaming=bool(body.stream))
-        self._loaded = loaded
+        self._facts = facts
         self._body = body
         self._truncated = generation.truncated is not None
         self._model = generation.model
@@ -109,7 +109,7 @@ class WritingExchange(DeltaExchange):
         return events
 
     def take(self, delta: Delta) -> None:
-        self._writings[delta.id].take(delta, self._loaded.backend.pieces)
+        self._writings[delta.id].take(delta, self._facts.vocab.pieces)
 
     def whole(self) -> object:
         """The whole text, or a list where there are several."""
@@ -133,10 +133,10 @@ class WritingExchange(DeltaExchange):
         tally, last, number = writing.tally, writing.last, self._body.id_slot
         prompt = writing.prompt
         if number is not None and number >= 0 and not prompt.media:
-            self._loaded.slots.note(number, prompt.key, (*prompt.tokens, *writing.tokens))
+            self._facts.slots.note(number, prompt.key, (*prompt.tokens, *writing.tokens))
         kind = "limit"
         if last is not None and last.finish_reason == "stop":
-            kind = "eos" if last.token in self._loaded.backend.end_tokens else "word"
+            kind = "eos" if last.token in self._facts.vocab.end_tokens else "word"
         return Written(
             index=writing.index,
             content=content,
@@ -160,16 +160,14 @@ class WritingExchange(DeltaExchange):
     def _spelled(self, prompt: TextPrompt) -> str:
         if prompt.media:
             return prompt.text
-        backend = self._loaded.backend
-        parts = (
-            backend.pieces[token] or backend.vocab.name(token).encode() for token in prompt.tokens
-        )
+        vocab = self._facts.vocab
+        parts = (vocab.pieces[token] or vocab.name(token).encode() for token in prompt.tokens)
         return b"".join(parts).decode("utf-8", "replace")
 
     def _settings(self) -> dict[str, Any]:
         """What was asked for, with what it left open, under llama-server's names."""
         params = self._params
-        ends = self._loaded.backend.end_tokens
+        ends = self._facts.vocab.end_tokens
         return told_settings(params.sampling, params.max_tokens, ends) | {
             "stop": params.stop,
             "stream": self.streaming,

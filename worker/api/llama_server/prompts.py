@@ -6,9 +6,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, cast
 
-from worker.api.common.gallery import GALLERY, Gallery
-from worker.api.common.media_formats import kind_of
-from worker.api.common.prompts import (
+from worker.api.intake.facts import ModelFacts
+from worker.api.intake.media_formats import kind_of
+from worker.api.intake.media_inputs import MediaInputs
+from worker.api.intake.prompts import (
     TextPrompt,
     Truncated,
     check_hopeless,
@@ -19,33 +20,34 @@ from worker.api.common.prompts import (
     token_prompt,
 )
 from worker.api.llama_server.schemas import InfillRequest, PromptObject, WritingRequest
+from worker.budget import Budget
 from worker.engine.request import check_length
 from worker.errors import ContextLengthError, NotSupportedError, RequestError
-from worker.lifecycle.loaded import Loaded
 from worker.limits import SEQUENCES
 
 PARAM = "prompt"
 MARKER = "<__media__>"  # llama-server's
 
 
-def prompts_of(body: WritingRequest, loaded: Loaded) -> tuple[TextPrompt, ...]:
+def prompts_of(body: WritingRequest, facts: ModelFacts, budget: Budget) -> tuple[TextPrompt, ...]:
     """At least one. Raises RequestError."""
     given: Any = body.prompt
+    media = MediaInputs(facts.media, budget)
     if given is None or given == []:
         raise RequestError("prompt is missing.", param=PARAM, hint="Send a text.")
     if not isinstance(given, list):
-        return (_one(given, loaded),)
+        return (_one(given, facts, media),)
     entries = cast("list[Any]", given)
     if any(_is_id(entry) for entry in entries):
-        return (_one(entries, loaded),)
+        return (_one(entries, facts, media),)
     if len(entries) > SEQUENCES.most:
         raise RequestError(
             f"prompt has {len(entries)} entries, {SEQUENCES.most} is the most.", param=PARAM
         )
-    return tuple(_one(entry, loaded) for entry in entries)
+    return tuple(_one(entry, facts, media) for entry in entries)
 
 
-def _one(given: Any, loaded: Loaded) -> TextPrompt:
+def _one(given: Any, facts: ModelFacts, media: MediaInputs) -> TextPrompt:
     """One prompt: a text, an object with one, or token ids and texts in a row."""
     if isinstance(given, PromptObject):
         given = {"prompt_string": given.prompt_string, "multimodal_data": given.multimodal_data}
@@ -53,28 +55,27 @@ def _one(given: Any, loaded: Loaded) -> TextPrompt:
         fields = cast("dict[str, Any]", given)
         given = fields.get("prompt_string")
         if (shown := fields.get("multimodal_data")) and isinstance(given, str):
-            return _with_media(given, shown, loaded)
+            return _with_media(given, shown, facts, media)
     if isinstance(given, str):
-        return text_prompt(given, loaded, PARAM)
+        return text_prompt(given, facts, PARAM, media.budget)
     if not isinstance(given, list):
         raise RequestError("prompt must be texts and token ids.", param=PARAM)
     row = cast("list[Any]", given)
-    check_length(len(row), loaded.backend.max_length, PARAM)  # before a million is looked at
+    check_length(len(row), facts.max_length, PARAM)  # before a million is looked at
     tokens: list[int] = []
     for place, entry in enumerate(row):
         if _is_id(entry):
             tokens.append(entry)
         elif isinstance(entry, str):
-            tokens += to_be_continued(entry, loaded, PARAM, add_special=place == 0)
+            tokens += to_be_continued(entry, facts, PARAM, media.budget, add_special=place == 0)
         else:
             raise RequestError("prompt must be texts and token ids.", param=PARAM)
-    return token_prompt(tokens, loaded, PARAM)
+    return token_prompt(tokens, facts, PARAM)
 
 
-def _with_media(text: str, data: Any, loaded: Loaded) -> TextPrompt:
+def _with_media(text: str, data: Any, facts: ModelFacts, media: MediaInputs) -> TextPrompt:
     """A text with a marker for each picture or sound, which are base64. Raises RequestError."""
     given = cast("list[Any]", data) if isinstance(data, list) else [data]
-    gallery = GALLERY.get() or Gallery(loaded.media)
     texts = text.split(MARKER)
     if len(texts) != len(given) + 1:
         raise RequestError(
@@ -84,17 +85,17 @@ def _with_media(text: str, data: Any, loaded: Loaded) -> TextPrompt:
             hint=f"Write {MARKER} once for each.",
         )
     marked = texts[0]
-    for place, (medium, after) in enumerate(zip(given, texts[1:], strict=True)):
+    for place, (data, after) in enumerate(zip(given, texts[1:], strict=True)):
         where = f"multimodal_data[{place}]"
-        if not isinstance(medium, str) or not medium:
+        if not isinstance(data, str) or not data:
             raise RequestError(f"{where} is no base64.", param=PARAM, hint="Send a file's bytes.")
-        kind = kind_of(medium)
-        mark = gallery.shown(kind, medium, (where, PARAM))
+        kind = kind_of(data)
+        mark = media.mark(kind, data, (where, PARAM))
         if mark is None:
-            why = "is no base64 of a file" if gallery.takes(kind) else gallery.reads(kind)
+            why = "is no base64 of a file" if media.takes(kind) else media.reads(kind)
             raise RequestError(f"{where}: {why}.", param=PARAM)
         marked += mark + after
-    return rendered_prompt(marked, loaded, PARAM)
+    return rendered_prompt(marked, facts, PARAM, media)
 
 
 def _is_id(value: Any) -> bool:
@@ -107,13 +108,13 @@ _SNIPPET = "\n\n--- snippet ---\n\n"
 _ROOM = 4  # the answer gets a quarter of the context, where it is not bounded by less
 
 
-def _tokens(text: str, loaded: Loaded, param: str) -> list[int]:
-    check_hopeless(text, len(text), loaded, param)
-    return plain_tokens(text, loaded, param)
+def _tokens(text: str, facts: ModelFacts, budget: Budget, param: str) -> list[int]:
+    check_hopeless(text, len(text), facts, param, budget)
+    return plain_tokens(text, facts, param, budget)
 
 
 def place_of(
-    body: InfillRequest, max_tokens: int | None, loaded: Loaded
+    body: InfillRequest, max_tokens: int | None, facts: ModelFacts, budget: Budget
 ) -> tuple[TextPrompt, Truncated | None]:
     """(the prompt, what was left out of it so that it fits). Raises RequestError.
 
@@ -122,19 +123,19 @@ def place_of(
     What does not fit is left out: of the other files the first ones, then of the prefix the
     beginning and of the suffix the end, three parts to one.
     """
-    vocab = loaded.backend.vocab
+    vocab = facts.vocab
     before, after, middle = vocab.infill
     if before is None or after is None or middle is None:
         raise NotSupportedError("This model has no infill tokens.")
     for name in ("input_prefix", "input_suffix"):
         if getattr(body, name) is None:
             raise RequestError(f"{name} is missing.", param=name)
-    prefix = _tokens(body.input_prefix or "", loaded, "input_prefix")
-    suffix = _tokens(body.input_suffix or "", loaded, "input_suffix")
-    written = _tokens(body.prompt or "", loaded, PARAM)
-    others = _others(body, loaded)
+    prefix = _tokens(body.input_prefix or "", facts, budget, "input_prefix")
+    suffix = _tokens(body.input_suffix or "", facts, budget, "input_suffix")
+    written = _tokens(body.prompt or "", facts, budget, PARAM)
+    others = _others(body, facts, budget)
     head = [vocab.bos] if vocab.adds_bos and vocab.bos is not None else []
-    most = loaded.backend.max_length
+    most = facts.max_length
     answer = min(most // _ROOM, most if max_tokens is None else max_tokens)
     room = most - answer - len(written) - len(head) - len((before, after, middle))
     if room < 0:
@@ -151,9 +152,9 @@ def place_of(
     return TextPrompt(found, text=""), truncated
 
 
-def _others(body: InfillRequest, loaded: Loaded) -> list[int]:
-    tokens = partial(_tokens, loaded=loaded, param="input_extra")
-    repo, separator = loaded.backend.vocab.infill_files
+def _others(body: InfillRequest, facts: ModelFacts, budget: Budget) -> list[int]:
+    tokens = partial(_tokens, facts=facts, budget=budget, param="input_extra")
+    repo, separator = facts.vocab.infill_files
     found = [] if repo is None else [repo, *tokens(_PROJECT)]
     for extra in body.input_extra or ():
         if separator is None:

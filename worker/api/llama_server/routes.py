@@ -1,42 +1,64 @@
-"""POST /infill, POST /completion, and llama-server's other routes that write."""
+"""llama-server's routes: texts, tokens, slots, adapters and properties."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from litestar import post
+from litestar import Response, get, post
 from litestar.types import ASGIApp
 
-from worker.api.common.body import HttpRequest
-from worker.api.common.bounds import check_alternatives, stops_of, tokens_of
-from worker.api.common.described import EVENTS, GENERATION, JSON, PROMPT, Api, Described
-from worker.api.common.generation import Generation, run
-from worker.api.common.origins import Asker
-from worker.api.common.preparing import Preparing
-from worker.api.common.sampling import sampling_of
+from worker.api.answer.errors import json_response
+from worker.api.described import EVENTS, GENERATION, JSON, PROMPT, TOKENIZED, Api, Described
+from worker.api.intake.adapters import AdapterScale, scales_of
+from worker.api.intake.body import HttpRequest, read_json
+from worker.api.intake.bounds import check_alternatives, stops_of, tokens_of
+from worker.api.intake.facts import ModelFacts
+from worker.api.intake.generation import Generation
+from worker.api.intake.origins import Asker
+from worker.api.intake.preparing import Preparing
+from worker.api.intake.sampling import sampling_of
 from worker.api.llama_server.exchange import WritingExchange
 from worker.api.llama_server.prompts import PARAM, place_of, prompts_of
+from worker.api.llama_server.props import Props, SlotInfo, props_of, slots_of
 from worker.api.llama_server.schemas import (
+    AdapterEntry,
     InfillRequest,
+    SlotFileName,
+    SlotReply,
+    Success,
     WritingFields,
     WritingRequest,
     Written,
     WrittenPart,
 )
-from worker.api.llama_server.slots import ACTIONS, SlotReply, slot_action
+from worker.api.llama_server.tokens import (
+    DetokenizeReply,
+    DetokenizeRequest,
+    TokenizeReply,
+    TokenizeRequest,
+    TokenizerInfo,
+    detokenize,
+    info_of,
+    tokenize,
+)
+from worker.budget import UNBOUNDED, Budget
 from worker.engine.request import GenerationParams
-from worker.errors import NotSupportedError, RequestError
+from worker.errors import NotSupportedError, RequestError, UnavailableError
 from worker.http.replies import ErrorReply
 from worker.lifecycle.loaded import Loaded
+from worker.lifecycle.worker import Worker
 from worker.limits import SEQUENCES
 
 
-def _params(body: WritingFields, loaded: Loaded, param: str, n: int = 1) -> GenerationParams:
+def _params(
+    body: WritingFields, facts: ModelFacts, budget: Budget, param: str, n: int = 1
+) -> GenerationParams:
     """Raises RequestError that names the field."""
     if body.id_slot is not None and body.id_slot >= 0:
-        loaded.slots.check(body.id_slot)
+        facts.slots.check(body.id_slot)
     check_alternatives(n_probs=body.n_probs)
-    sampling = sampling_of(body, loaded)
+    sampling = sampling_of(body, facts, budget)
     if body.post_sampling_probs and sampling.constraint is not None:
         raise RequestError(
             "post_sampling_probs goes with no grammar and no schema.", param="post_sampling_probs"
@@ -45,7 +67,7 @@ def _params(body: WritingFields, loaded: Loaded, param: str, n: int = 1) -> Gene
         prompt_param=param,
         sampling=sampling,
         max_tokens=tokens_of(
-            n_predict=body.n_predict, max_tokens=body.max_tokens, default=loaded.settings.n_predict
+            n_predict=body.n_predict, max_tokens=body.max_tokens, default=facts.settings.n_predict
         ),
         stop=stops_of(body.stop),
         n=n,
@@ -55,34 +77,141 @@ def _params(body: WritingFields, loaded: Loaded, param: str, n: int = 1) -> Gene
     )
 
 
-def _between(body: InfillRequest, loaded: Loaded) -> Generation:
-    params = _params(body, loaded, "input_prefix")
-    prompt, truncated = place_of(body, params.max_tokens, loaded)
+def _between(body: InfillRequest, facts: ModelFacts, budget: Budget) -> Generation:
+    params = _params(body, facts, budget, "input_prefix")
+    prompt, truncated = place_of(body, params.max_tokens, facts, budget)
     return Generation(prompts=(prompt,), params=params, truncated=truncated)
 
 
-def _behind(body: WritingRequest, loaded: Loaded) -> Generation:
+def _behind(body: WritingRequest, facts: ModelFacts, budget: Budget) -> Generation:
     copies = 1 if body.n_cmpl is None else body.n_cmpl
     if not 1 <= copies <= SEQUENCES.most:
         raise RequestError(f"n_cmpl must be from 1 to {SEQUENCES.most}.", param="n_cmpl")
-    params = _params(body, loaded, PARAM, copies)
-    return Generation(prompts=prompts_of(body, loaded), params=params)
+    params = _params(body, facts, budget, PARAM, copies)
+    return Generation(prompts=prompts_of(body, facts, budget), params=params)
 
 
 @post("/infill", status_code=200, summary="Write between two texts (llama-server)")
-async def infill(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
+async def infill(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
     """The whole text at once, or its events."""
-    body = await preparing.body(request, InfillRequest, loaded)
-    generation = await preparing.make(request, body, loaded, _between, body, loaded)
-    return WritingExchange(generation, run(generation, loaded), body, loaded)
+    body = await preparing.body(request, InfillRequest)
+    generation = await preparing.make(request, body, facts, _between, body, facts)
+    return WritingExchange(generation, preparing.run(generation, facts), body, facts)
 
 
 @post(["/completion", "/completions"], status_code=200, summary="Continue a text (llama-server)")
-async def completion(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
+async def completion(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
     """The whole text at once, or its events; a list of whole texts for several prompts."""
-    body = await preparing.body(request, WritingRequest, loaded)
-    generation = await preparing.make(request, body, loaded, _behind, body, loaded)
-    return WritingExchange(generation, run(generation, loaded), body, loaded)
+    body = await preparing.body(request, WritingRequest)
+    generation = await preparing.make(request, body, facts, _behind, body, facts)
+    return WritingExchange(generation, preparing.run(generation, facts), body, facts)
+
+
+@get("/lora-adapters", summary="The adapters (llama-server)")
+async def lora_adapters(loaded: Loaded) -> Response[bytes]:
+    """All of them, by number."""
+    adapters = loaded.adapters
+    return json_response(
+        [
+            AdapterEntry(
+                each.id,
+                each.name,
+                Path(each.config.files[0].path).name,
+                adapters.scales.get(each.id, 0.0),
+                each.config.rank,
+                each.config.invocation,
+            )
+            for each in adapters.all
+        ]
+    )
+
+
+@post("/lora-adapters", status_code=200, summary="What counts where nothing is chosen")
+async def scale_adapters(request: HttpRequest, loaded: Loaded) -> Response[bytes]:
+    """For requests from now on. Adapters that are not named count no more."""
+    scales = scales_of(await read_json(request, list[AdapterScale])) or {}
+    loaded.adapters.check(scales)
+    loaded.adapters.scales = scales
+    return json_response(Success())
+
+
+@get("/props", summary="What runs here")
+async def props(worker: Worker, loaded: Loaded) -> Response[bytes]:
+    """llama-server's shape."""
+    return json_response(props_of(worker, loaded))
+
+
+@get("/slots", summary="What each slot does")
+async def slots(
+    worker: Worker, loaded: Loaded, fail_on_no_slot: str | None = None
+) -> Response[bytes]:
+    """llama-server's shape; 503 where one was asked for and none is idle."""
+    found = slots_of(worker, loaded)
+    if fail_on_no_slot and all(slot.is_processing for slot in found):
+        raise UnavailableError("no slot available", code="no_slot")
+    return json_response(found)
+
+
+ACTIONS = ("save", "restore", "erase")
+_DIGITS = 9
+
+
+@post("/slots/{slot_id:str}", status_code=200, summary="Save, restore or erase (llama-server)")
+async def slot_action(
+    request: HttpRequest, slot_id: str, loaded: Loaded, action: str = ""
+) -> Response[bytes]:
+    """A file holds one sequence, and is restored by workers with the same model and settings."""
+    number = int(slot_id) if slot_id.isdecimal() and len(slot_id) < _DIGITS else -1
+    loaded.slots.check(number, "id")
+    if action not in ACTIONS:
+        raise RequestError(f"action must be one of {', '.join(ACTIONS)}.", param="action")
+    if action == "erase":
+        return json_response(SlotReply(id_slot=number, n_erased=await loaded.slots.erase(number)))
+    name = (await read_json(request, SlotFileName)).filename
+    done: dict[str, Any] = {"id_slot": number, "filename": name}
+    if action == "save":
+        moved = await loaded.slots.save(number, name)
+        done |= {"n_saved": moved.num_tokens, "n_written": moved.num_bytes}
+    else:
+        moved = await loaded.slots.restore(number, name)
+        done |= {"n_restored": moved.num_tokens, "n_read": moved.num_bytes}
+    return json_response(SlotReply(**done, timings={f"{action}_ms": moved.ms}))
+
+
+# What takes longer than handing it to a thread and back.
+_INLINE = 4096
+
+
+@post("/tokenize", status_code=200, summary="Text to token ids")
+async def tokenize_text(
+    request: HttpRequest, preparing: Preparing, facts: ModelFacts
+) -> Response[bytes]:
+    """With their texts where those are asked for."""
+    body = await read_json(request, TokenizeRequest)
+    if len(body.content or body.prompt or "") <= _INLINE:
+        return json_response(tokenize(body, facts, UNBOUNDED))
+    return json_response(await preparing.aside(request, body, tokenize, body, facts))
+
+
+@post("/detokenize", status_code=200, summary="Token ids to text")
+async def detokenize_tokens(
+    request: HttpRequest, preparing: Preparing, facts: ModelFacts
+) -> Response[bytes]:
+    """Under both names."""
+    body = await read_json(request, DetokenizeRequest)
+    if len(body.tokens or ()) <= _INLINE:
+        return json_response(detokenize(body, facts))
+
+    def read(_budget: Budget) -> DetokenizeReply:
+        return detokenize(body, facts)
+
+    return json_response(await preparing.aside(request, body, read))
+
+
+@get("/tokenizer_info", summary="The tokenizer's special tokens and rules")
+async def tokenizer_info(facts: ModelFacts) -> Response[bytes]:
+    """What evaluation harnesses ask for."""
+    return json_response(info_of(facts))
 
 
 _PLACE: dict[str, Any] = {
@@ -96,7 +225,8 @@ _STORY: dict[str, Any] = {"prompt": "Once upon a time", "n_predict": 12, "temper
 
 API = Api(
     name="llama-server",
-    text="A text behind another or between two, as llama-server's own clients ask for it.",
+    text="Texts, tokens, slots, adapters and properties, as llama-server's own clients ask for "
+    "them.",
     routes=(
         Described(
             handler=completion,
@@ -148,6 +278,42 @@ API = Api(
                 NotSupportedError("--slot-save-path names no folder."),
             ),
             notes="All but `erase` read a body: `filename`, a name below --slot-save-path.",
+        ),
+        Described(
+            handler=tokenize_text,
+            asker=Asker.NAMED,
+            takes=TokenizeRequest,
+            gives={JSON: TokenizeReply},
+            refuses=TOKENIZED,
+            examples={
+                "with pieces": {"content": "Once upon a time", "with_pieces": True},
+                "as a prompt": {"prompt": "Once upon a time", "return_token_strs": True},
+            },
+        ),
+        Described(
+            handler=detokenize_tokens,
+            asker=Asker.NAMED,
+            takes=DetokenizeRequest,
+            needs=("tokens",),
+            gives={JSON: DetokenizeReply},
+            examples={"two tokens": {"tokens": [1, 400]}},
+        ),
+        Described(handler=tokenizer_info, gives={JSON: TokenizerInfo}),
+        Described(handler=props, gives={JSON: Props}),
+        Described(handler=lora_adapters, gives={JSON: list[AdapterEntry]}),
+        Described(
+            handler=scale_adapters,
+            asker=Asker.OWN,
+            takes=list[AdapterScale],
+            gives={JSON: Success},
+            examples={"none": []},
+            notes="404 for a number that /lora-adapters does not have.",
+        ),
+        Described(
+            handler=slots,
+            gives={JSON: list[SlotInfo]},
+            queries={"fail_on_no_slot": "Anything: 503 where no slot is idle."},
+            refuses=(UnavailableError("No slot is idle.", code="no_slot"),),
         ),
     ),
 )

@@ -6,10 +6,10 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from worker.api.common.bounds import between, count_from, texts
-from worker.api.common.logprobs import TopToken
-from worker.api.common.sampling import SamplingFields
-from worker.api.common.usage import LlamaTimings, PromptProgress
+from worker.api.answer.logprobs import TopToken
+from worker.api.answer.usage import LlamaTimings, PromptProgress
+from worker.api.intake.bounds import between, count_from, texts
+from worker.api.intake.sampling import SamplingFields
 from worker.limits import LOGPROBS, SEQUENCES, STOP, STOPS
 
 
@@ -161,3 +161,43 @@ class Written(msgspec.Struct, kw_only=True):
             if value is not msgspec.UNSET:
                 found[path] = value
         return found
+
+
+class AdapterEntry(msgspec.Struct, omit_defaults=True):
+    """An adapter; `scale` is what it counts for requests that choose nothing, `path` its file's
+    name, `alora_invocation_tokens` where an activated one begins to count."""
+
+    id: int
+    name: str
+    path: str
+    scale: float
+    rank: int
+    alora_invocation_tokens: tuple[int, ...] = ()
+
+
+class Success(msgspec.Struct):
+    """It is done."""
+
+    success: bool = True
+
+
+class SlotFileName(msgspec.Struct):
+    """POST /slots/{id}.
+
+    filename  below --slot-save-path; needed but to erase
+    """
+
+    filename: str | None = None
+
+
+class SlotReply(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """What was done: tokens, bytes of the file, milliseconds."""
+
+    id_slot: int
+    filename: str | None = None
+    n_saved: int | None = None
+    n_written: int | None = None
+    n_restored: int | None = None
+    n_read: int | None = None
+    n_erased: int | None = None
+    timings: dict[str, float] = {}

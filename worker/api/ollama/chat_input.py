@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import msgspec
 
-from worker.api.common.bounds import check_alternatives, stops_of
-from worker.api.common.chat.chat_input import ChatInput, puts_words
-from worker.api.common.chat.parts import check_pictures, newest, text_of
-from worker.api.common.chat.past_message import PastMessage, message_of, pictures_of, role_of
-from worker.api.common.chat.tools import DeclaredTools, tools_of
-from worker.api.common.generation import Generation
-from worker.api.common.prompts import infill_prompt, text_prompt
-from worker.api.common.sampling import sampling_of
-from worker.api.common.thinking import thinking_of
+from worker.api.intake.bounds import check_alternatives, stops_of
+from worker.api.intake.chat.chat_input import ChatInput, puts_words
+from worker.api.intake.chat.parts import check_pictures, newest, text_of
+from worker.api.intake.chat.past_message import PastMessage, message_of, pictures_of, role_of
+from worker.api.intake.chat.tools import DeclaredTools, tools_of
+from worker.api.intake.facts import ModelFacts
+from worker.api.intake.generation import Generation
+from worker.api.intake.media_inputs import MediaInputs
+from worker.api.intake.prompts import infill_prompt, text_prompt
+from worker.api.intake.sampling import sampling_of
+from worker.api.intake.thinking import thinking_of
 from worker.api.ollama.schemas import (
     GenerateRequest,
     OllamaChatRequest,
     OllamaOptions,
     OllamaRequest,
 )
+from worker.budget import Budget
 from worker.chat.message import Call, Message
 from worker.engine.request import GenerationParams
 from worker.errors import RequestError
-from worker.lifecycle.loaded import Loaded
 
 _MESSAGES = "messages"
 
 
-def messages_of(body: OllamaChatRequest) -> tuple[Message, ...]:
+def messages_of(body: OllamaChatRequest, media: MediaInputs) -> tuple[Message, ...]:
     """Raises RequestError that names the place.
 
     Calls without an id get one, and results are given to the calls before them: by id, by the
@@ -37,16 +39,16 @@ def messages_of(body: OllamaChatRequest) -> tuple[Message, ...]:
     open_calls: list[Call] = []
     count = 0
     given = body.messages or []
-    if given and (system := text_of(body.system)):
+    if given and (system := text_of(body.system, media)):
         found.append(Message(role="system", content=system))
     told = [(place, each, role_of(each.role, each)) for place, each in enumerate(given) if each]
     first = newest([role for _, _, role in told])
     for number, (place, message, role) in enumerate(told):
         where = f"{_MESSAGES}[{place}]"
         if number >= first and role == "user":
-            check_pictures(pictures_of(message.images), f"{where}.images", _MESSAGES)
-            check_pictures(message.content, f"{where}.content", _MESSAGES)
-        said = message_of(message, role)
+            check_pictures(pictures_of(message.images), f"{where}.images", _MESSAGES, media)
+            check_pictures(message.content, f"{where}.content", _MESSAGES, media)
+        said = message_of(message, role, media)
         if said.role == "tool":
             found.append(_placed(said, open_calls))
             continue
@@ -78,22 +80,22 @@ def _placed(result: Message, open_calls: list[Call]) -> Message:
 PARAM = "prompt"
 
 
-def chat_of(body: OllamaChatRequest, loaded: Loaded) -> ChatInput:
+def chat_of(body: OllamaChatRequest, facts: ModelFacts, media: MediaInputs) -> ChatInput:
     """Raises RequestError that names the field; blocks: a schema is compiled."""
-    return _talk(body, messages_of(body), _MESSAGES, loaded, body.tools)
+    return _talk(body, messages_of(body, media), _MESSAGES, facts, media, body.tools)
 
 
-def question_of(body: GenerateRequest, loaded: Loaded) -> ChatInput:
+def question_of(body: GenerateRequest, facts: ModelFacts, media: MediaInputs) -> ChatInput:
     """A prompt as a conversation of one question. Raises and blocks as above."""
-    check_pictures(pictures_of(body.images), "images", "images")
+    check_pictures(pictures_of(body.images), "images", "images", media)
     asked = PastMessage(content=body.prompt or "", images=body.images)
-    messages = [message_of(asked, "user")]
-    if system := text_of(body.system):
+    messages = [message_of(asked, "user", media)]
+    if system := text_of(body.system, media):
         messages.insert(0, Message(role="system", content=system))
-    return _talk(body, tuple(messages), PARAM, loaded)
+    return _talk(body, tuple(messages), PARAM, facts, media)
 
 
-def continuation_of(body: GenerateRequest, loaded: Loaded) -> Generation:
+def continuation_of(body: GenerateRequest, facts: ModelFacts, budget: Budget) -> Generation:
     """A prompt to continue as it is. Raises and blocks as above."""
     text = body.prompt or ""
     if body.images:
@@ -103,10 +105,10 @@ def continuation_of(body: GenerateRequest, loaded: Loaded) -> Generation:
             hint="Ask without raw and suffix, of a model that has one.",
         )
     if body.suffix:
-        prompt = infill_prompt(text, body.suffix, loaded, PARAM)
+        prompt = infill_prompt(text, body.suffix, facts, PARAM, budget)
     else:
-        prompt = text_prompt(text, loaded, PARAM)
-    return Generation(prompts=(prompt,), params=_params(body, PARAM, loaded))
+        prompt = text_prompt(text, facts, PARAM, budget)
+    return Generation(prompts=(prompt,), params=_params(body, PARAM, facts, budget))
 
 
 def check_generate(body: GenerateRequest) -> None:
@@ -119,38 +121,40 @@ def check_generate(body: GenerateRequest) -> None:
         )
 
 
-def check_asked(body: OllamaRequest, loaded: Loaded) -> None:
+def check_asked(body: OllamaRequest, facts: ModelFacts, budget: Budget) -> None:
     """Raise RequestError for what no answer can have, also where none is asked for; blocks."""
-    _params(body, PARAM, loaded)
+    _params(body, PARAM, facts, budget)
 
 
 def _talk(
     body: OllamaRequest,
     messages: tuple[Message, ...],
     param: str,
-    loaded: Loaded,
+    facts: ModelFacts,
+    media: MediaInputs,
     declared: DeclaredTools = None,
 ) -> ChatInput:
     options, tools = body.options or OllamaOptions(), tools_of(declared)
     return ChatInput(
         messages=messages,
-        params=_params(body, param, loaded),
+        params=_params(body, param, facts, media.budget),
+        media=media,
         tools=tools.shown,
         left_out=tuple(tools.left_out),
-        thinking=thinking_of(body, options, settings=loaded.settings),
+        thinking=thinking_of(body, options, settings=facts.settings),
         continues=puts_words(messages),
         variables=(body.chat_template_kwargs or {}) | (options.chat_template_kwargs or {}),
     )
 
 
-def _params(body: OllamaRequest, param: str, loaded: Loaded) -> GenerationParams:
+def _params(body: OllamaRequest, param: str, facts: ModelFacts, budget: Budget) -> GenerationParams:
     options = body.options or OllamaOptions()
     return GenerationParams(
         prompt_param=param,
         stop=stops_of(options.stop),
         logprobs=_logprobs(body),
-        sampling=sampling_of(options, loaded, body),
-        max_tokens=_max_tokens(options, body, loaded.settings.n_predict),
+        sampling=sampling_of(options, facts, budget, body),
+        max_tokens=_max_tokens(options, body, facts.settings.n_predict),
     )
 
 

@@ -8,12 +8,13 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import UNSET
 
-from worker.api.common.chat.answer_state import AnswerState
-from worker.api.common.exchange import DeltaExchange
-from worker.api.common.generation import Generation
-from worker.api.common.logprobs import TokenScore, token_score
-from worker.api.common.shapes import OllamaErrorReply, ollama_reply
-from worker.api.common.usage import Tally
+from worker.api.answer.answer_state import AnswerState
+from worker.api.answer.exchange import DeltaExchange
+from worker.api.answer.logprobs import TokenScore, token_score
+from worker.api.answer.shapes import OllamaErrorReply, ollama_reply
+from worker.api.answer.usage import Tally
+from worker.api.intake.facts import ModelFacts
+from worker.api.intake.generation import Generation
 from worker.api.ollama.schemas import (
     AnswerLine,
     ChatLine,
@@ -30,7 +31,6 @@ from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.http.replies import ErrorReply
 from worker.http.sse import encoded
-from worker.lifecycle.loaded import Loaded
 
 
 class LinePiece(msgspec.Struct):
@@ -53,12 +53,12 @@ class OllamaExchange(DeltaExchange):
     closing: ClassVar[bytes] = b""
 
     def __init__(
-        self, generation: Generation, stream: Stream, loaded: Loaded, *, streaming: bool
+        self, generation: Generation, stream: Stream, facts: ModelFacts, *, streaming: bool
     ) -> None:
         super().__init__(stream, streaming=streaming)
         self._said = AnswerState(generation.reader())
         self._model = generation.model
-        self._pieces = loaded.backend.pieces
+        self._pieces = facts.vocab.pieces
         self._warnings = generation.warnings
         self._wants_scores = generation.params.logprobs is not None
         self._scores: list[TokenScore] = []  # of a whole answer

@@ -7,15 +7,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from litestar import Response, delete, get, post
 
-from worker.api.common.errors import json_response
-from worker.errors import NotSupportedError
-from worker.lifecycle.loaded import Loaded
+from worker.api.intake.facts import ModelFacts
 
 # Whose API this is; clients refuse servers that seem too old for what they do.
 API_VERSION = "0.12.11"
-_NEVER = "9999-12-31T23:59:59Z"
+NEVER = "9999-12-31T23:59:59Z"
 
 
 class ModelDetails(msgspec.Struct):
@@ -78,38 +75,38 @@ class OllamaVersion(msgspec.Struct):
     version: str
 
 
-def tagged_of(loaded: Loaded, **running: Any) -> TaggedModel:
+def tagged_of(facts: ModelFacts, **running: Any) -> TaggedModel:
     """Read from the file's config; running: fields of a model that runs."""
-    files = loaded.config.files
+    files = facts.config.files
     identities = repr([file.identity for file in files]).encode()
     return TaggedModel(
-        name=loaded.model_id,
-        model=loaded.model_id,
-        modified_at=_modified_at(loaded),
+        name=facts.model_id,
+        model=facts.model_id,
+        modified_at=_modified_at(facts),
         size=sum(file.size for file in files),
         digest=hashlib.sha256(identities).hexdigest(),
-        details=_details(loaded),
+        details=_details(facts),
         **running,
     )
 
 
-def shown_of(loaded: Loaded) -> ShownModel:
-    config, tokenizer = loaded.config, loaded.config.tokenizer
+def shown_of(facts: ModelFacts) -> ShownModel:
+    config, tokenizer = facts.config, facts.config.tokenizer
     template = (tokenizer.chat_template if tokenizer else None) or ""
     return ShownModel(
-        modelfile=f"FROM {loaded.model_id}",
-        parameters=f"num_ctx {loaded.backend.max_length}",
+        modelfile=f"FROM {facts.model_id}",
+        parameters=f"num_ctx {facts.max_length}",
         template=template,
         license=config.license or "",
-        details=_details(loaded),
-        model_info=_metadata(loaded),
-        capabilities=_capabilities(loaded, template),
-        modified_at=_modified_at(loaded),
+        details=_details(facts),
+        model_info=_metadata(facts),
+        capabilities=_capabilities(facts, template),
+        modified_at=_modified_at(facts),
     )
 
 
-def _details(loaded: Loaded) -> ModelDetails:
-    config = loaded.config
+def _details(facts: ModelFacts) -> ModelDetails:
+    config = facts.config
     return ModelDetails(
         parent_model="",
         format="gguf",
@@ -120,13 +117,13 @@ def _details(loaded: Loaded) -> ModelDetails:
     )
 
 
-def _metadata(loaded: Loaded) -> dict[str, Any]:
-    config = loaded.config
+def _metadata(facts: ModelFacts) -> dict[str, Any]:
+    config = facts.config
     name = config.architecture
     return {
         "general.architecture": name,
         "general.parameter_count": config.n_params,
-        f"{name}.context_length": loaded.backend.max_length,
+        f"{name}.context_length": facts.max_length,
         f"{name}.n_ctx_train": config.trained_context,
         f"{name}.embedding_length": config.embedding,
         f"{name}.block_count": config.layers,
@@ -136,20 +133,20 @@ def _metadata(loaded: Loaded) -> dict[str, Any]:
     }
 
 
-def _capabilities(loaded: Loaded, template: str) -> list[str]:
+def _capabilities(facts: ModelFacts, template: str) -> list[str]:
     """What clients look at before they send tools, or ask to think."""
-    found = ["embedding"] if "embedding" in loaded.capabilities else []
-    if not loaded.writes:
+    found = ["embedding"] if "embedding" in facts.capabilities else []
+    if not facts.writes:
         return found
-    found = ["completion", *found, *loaded.perceives]
+    found = ["completion", *found, *facts.perceives]
     found += ["tools"] if "tools" in template else []
     found += ["thinking"] if "think" in template else []
-    found += ["insert"] if None not in loaded.backend.vocab.infill else []
+    found += ["insert"] if None not in facts.vocab.infill else []
     return found
 
 
-def _modified_at(loaded: Loaded) -> str:
-    newest = max(file.identity.mtime_ns for file in loaded.config.files)
+def _modified_at(facts: ModelFacts) -> str:
+    newest = max(file.identity.mtime_ns for file in facts.config.files)
     return datetime.fromtimestamp(newest / 1e9, UTC).isoformat().replace("+00:00", "Z")
 
 
@@ -158,49 +155,3 @@ def _short(count: int) -> str:
         if count >= size:
             return f"{count / size:.1f}{unit}"
     return f"{count / 1e3:.1f}K"
-
-
-@get("/api/tags", summary="The model that runs here (Ollama)")
-async def tags(loaded: Loaded) -> Response[bytes]:
-    """A list of one."""
-    return json_response(TaggedModels([tagged_of(loaded)]))
-
-
-@get("/api/ps", summary="The model that is loaded (Ollama)")
-async def ps(loaded: Loaded) -> Response[bytes]:
-    """The same one."""
-    running = tagged_of(
-        loaded,
-        expires_at=_NEVER,
-        size_vram=loaded.vram_bytes,
-        context_length=loaded.backend.max_length,
-    )
-    return json_response(TaggedModels([running]))
-
-
-# Nothing in the body is needed: there is one model.
-@post("/api/show", status_code=200, summary="What the model's file says (Ollama)")
-async def show(loaded: Loaded) -> Response[bytes]:
-    """Its template, metadata and what it can do."""
-    return json_response(shown_of(loaded))
-
-
-@get("/api/version", summary="The version of Ollama's API (Ollama)")
-async def ollama_version() -> Response[bytes]:
-    """Of the API, not of this worker."""
-    return json_response(OllamaVersion(API_VERSION))
-
-
-@post(["/api/pull", "/api/push", "/api/create", "/api/copy"], summary="Not here (Ollama)")
-async def store_models() -> Response[bytes]:
-    """There is no store."""
-    raise NotSupportedError(
-        "This worker serves one file and keeps no store of models.",
-        hint="Get files with `worker pull`, and start a worker for each.",
-    )
-
-
-@delete("/api/delete", status_code=200, summary="Not here (Ollama)")
-async def delete_model() -> Response[bytes]:
-    """There is no store."""
-    raise NotSupportedError("This worker serves one file and deletes none.")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 
-from litestar import post
+import numpy as np
+from litestar import Response, delete, get, post
 from litestar.types import ASGIApp
 
-from worker.api.common.body import HttpRequest
-from worker.api.common.chat.asking import answer_to
-from worker.api.common.described import (
+from worker.api.answer.errors import json_response
+from worker.api.answer.shapes import OllamaErrorReply
+from worker.api.answer.vectors import VectorExchange
+from worker.api.described import (
     CHAT,
     GENERATION,
     JSON,
@@ -21,11 +26,16 @@ from worker.api.common.described import (
     Api,
     Described,
 )
-from worker.api.common.errors import json_response
-from worker.api.common.generation import Generation, run
-from worker.api.common.origins import Asker
-from worker.api.common.preparing import Preparing
-from worker.api.common.shapes import OllamaErrorReply
+from worker.api.intake.body import HttpRequest
+from worker.api.intake.chat.asking import answer_to
+from worker.api.intake.facts import ModelFacts
+from worker.api.intake.generation import Generation
+from worker.api.intake.origins import Asker
+from worker.api.intake.preparing import Preparing
+from worker.api.intake.texts import (
+    check_vectors,
+    check_width,
+)
 from worker.api.ollama.chat_input import (
     chat_of,
     check_asked,
@@ -38,20 +48,18 @@ from worker.api.ollama.embedding import (
     OllamaEmbeddingsRequest,
     OllamaEmbedReply,
     OllamaEmbedRequest,
-    ollama_embed,
-    ollama_embeddings,
+    embed_request,
+    pooled_vector,
 )
 from worker.api.ollama.exchange import GenerateExchange, OllamaChatExchange
 from worker.api.ollama.models import (
+    API_VERSION,
+    NEVER,
     OllamaVersion,
     ShownModel,
     TaggedModels,
-    delete_model,
-    ollama_version,
-    ps,
-    show,
-    store_models,
-    tags,
+    shown_of,
+    tagged_of,
 )
 from worker.api.ollama.schemas import (
     AnswerLine,
@@ -62,58 +70,159 @@ from worker.api.ollama.schemas import (
     OllamaChatRequest,
     now,
 )
+from worker.budget import Budget
 from worker.chat.format import ChatFormat
+from worker.engine.embedding import normalised
 from worker.errors import NotSupportedError, RequestError
 from worker.lifecycle.loaded import Loaded
 
-# Who asks nothing wants the model to be loaded, and here it is.
+
+@post("/api/embed", status_code=200, summary="Vectors of texts (Ollama)")
+async def ollama_embed(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
+    """One for each text."""
+    begun = time.perf_counter_ns()
+    body = await preparing.body(request, OllamaEmbedRequest)
+    check_vectors(facts)
+    width = check_width(body.dimensions, facts)
+
+    def reply(vectors: Sequence[np.ndarray], count: int) -> OllamaEmbedReply:
+        return OllamaEmbedReply(
+            model=facts.model_id,
+            embeddings=[normalised(pooled_vector(vector), 2, width).tolist() for vector in vectors],
+            total_duration=time.perf_counter_ns() - begun,
+            prompt_eval_count=count,
+        )
+
+    if not body.input:  # who asks nothing wants the model to be facts, and here it is
+        return cast("ASGIApp", json_response(reply((), 0)))
+    wanted = await preparing.texts(
+        request,
+        body,
+        facts,
+        partial(embed_request, cuts=body.truncate is not False),
+        body.input,
+        "input",
+        facts,
+    )
+    count = len(wanted.prompt.tokens)
+    return VectorExchange(wanted, preparing, request.url.path, lambda made: reply(made, count))
+
+
+@post("/api/embeddings", status_code=200, summary="The vector of a text (Ollama)")
+async def ollama_embeddings(
+    request: HttpRequest, facts: ModelFacts, preparing: Preparing
+) -> ASGIApp:
+    """A text that is too long is cut."""
+    body = await preparing.body(request, OllamaEmbeddingsRequest)
+    check_vectors(facts)
+    if not body.prompt:
+        return cast("ASGIApp", json_response(OllamaEmbeddingsReply([])))
+    wanted = await preparing.texts(
+        request, body, facts, partial(embed_request, cuts=True), body.prompt, "prompt", facts
+    )
+
+    def reply(vectors: Sequence[np.ndarray]) -> OllamaEmbeddingsReply:
+        return OllamaEmbeddingsReply(pooled_vector(vectors[0]).tolist())
+
+    return VectorExchange(wanted, preparing, request.url.path, reply)
+
+
+@get("/api/tags", summary="The model that runs here (Ollama)")
+async def tags(facts: ModelFacts) -> Response[bytes]:
+    """A list of one."""
+    return json_response(TaggedModels([tagged_of(facts)]))
+
+
+@get("/api/ps", summary="The model that is loaded (Ollama)")
+async def ps(loaded: Loaded, facts: ModelFacts) -> Response[bytes]:
+    """The same one."""
+    running = tagged_of(
+        facts,
+        expires_at=NEVER,
+        size_vram=loaded.vram_bytes,
+        context_length=facts.max_length,
+    )
+    return json_response(TaggedModels([running]))
+
+
+# Nothing in the body is needed: there is one model.
+@post("/api/show", status_code=200, summary="What the model's file says (Ollama)")
+async def show(facts: ModelFacts) -> Response[bytes]:
+    """Its template, metadata and what it can do."""
+    return json_response(shown_of(facts))
+
+
+@get("/api/version", summary="The version of Ollama's API (Ollama)")
+async def ollama_version() -> Response[bytes]:
+    """Of the API, not of this worker."""
+    return json_response(OllamaVersion(API_VERSION))
+
+
+@post(["/api/pull", "/api/push", "/api/create", "/api/copy"], summary="Not here (Ollama)")
+async def store_models() -> Response[bytes]:
+    """There is no store."""
+    raise NotSupportedError(
+        "This worker serves one file and keeps no store of models.",
+        hint="Get files with `worker pull`, and start a worker for each.",
+    )
+
+
+@delete("/api/delete", status_code=200, summary="Not here (Ollama)")
+async def delete_model() -> Response[bytes]:
+    """There is no store."""
+    raise NotSupportedError("This worker serves one file and deletes none.")
+
+
+# Who asks nothing wants the model to be facts, and here it is.
 _LOADED: dict[str, Any] = {"done": True, "done_reason": "load"}
 
 
 @post("/api/chat", status_code=200, summary="Answer in a conversation (Ollama)")
 async def ollama_chat(
-    request: HttpRequest, loaded: Loaded, chat: ChatFormat, preparing: Preparing
+    request: HttpRequest, facts: ModelFacts, chat: ChatFormat, preparing: Preparing
 ) -> ASGIApp:
     """Its lines, or one with all of it."""
-    body = await preparing.body(request, OllamaChatRequest, loaded)
+    body = await preparing.body(request, OllamaChatRequest)
     if not body.messages:
-        await preparing.aside(request, body, check_asked, body, loaded)
+        await preparing.aside(request, body, check_asked, body, facts)
         message = OllamaAnswer(content="")
-        return _reply(ChatLine(model=loaded.model_id, created_at=now(), message=message, **_LOADED))
-    generation = await preparing.make(request, body, loaded, answer_to, body, chat_of, chat, loaded)
-    stream = run(generation, loaded)
-    return OllamaChatExchange(generation, stream, loaded, streaming=body.stream is not False)
+        return _reply(ChatLine(model=facts.model_id, created_at=now(), message=message, **_LOADED))
+    generation = await preparing.make(request, body, facts, answer_to, body, chat_of, chat, facts)
+    stream = preparing.run(generation, facts)
+    return OllamaChatExchange(generation, stream, facts, streaming=body.stream is not False)
 
 
 @post("/api/generate", status_code=200, summary="Answer or continue a prompt (Ollama)")
-async def generate(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
+async def generate(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
     """Its lines, or one with all of it."""
-    body = await preparing.body(request, GenerateRequest, loaded)
+    body = await preparing.body(request, GenerateRequest)
     check_generate(body)
     if not (body.prompt or body.suffix or body.images):
-        await preparing.aside(request, body, check_asked, body, loaded)
-        return _reply(GenerateLine(model=loaded.model_id, created_at=now(), response="", **_LOADED))
+        await preparing.aside(request, body, check_asked, body, facts)
+        return _reply(GenerateLine(model=facts.model_id, created_at=now(), response="", **_LOADED))
     is_plain = body.raw or body.suffix
-    chat = None if is_plain else await _chat_format(request, loaded, preparing)
-    generation = await preparing.make(request, body, loaded, _prompted, body, chat, loaded)
-    stream = run(generation, loaded)
-    return GenerateExchange(generation, stream, loaded, streaming=body.stream is not False)
+    chat = None if is_plain else await _chat_format(request, facts, preparing)
+    generation = await preparing.make(request, body, facts, _prompted, body, chat, facts)
+    stream = preparing.run(generation, facts)
+    return GenerateExchange(generation, stream, facts, streaming=body.stream is not False)
 
 
-def _prompted(body: GenerateRequest, chat: ChatFormat | None, loaded: Loaded) -> Generation:
+def _prompted(
+    body: GenerateRequest, chat: ChatFormat | None, facts: ModelFacts, budget: Budget
+) -> Generation:
     """By the model's template, or the text alone where there is none or it is not wanted."""
     if chat is None:
-        return continuation_of(body, loaded)
-    return answer_to(body, question_of, chat, loaded)
+        return continuation_of(body, facts, budget)
+    return answer_to(body, question_of, chat, facts, budget)
 
 
 async def _chat_format(
-    request: HttpRequest, loaded: Loaded, preparing: Preparing
+    request: HttpRequest, facts: ModelFacts, preparing: Preparing
 ) -> ChatFormat | None:
     """The one that the application keeps; None where the model's file has no template."""
     provide: Any = request.app.dependencies
     try:
-        return await provide["chat"](loaded=loaded, preparing=preparing)
+        return await provide["chat"](facts=facts, preparing=preparing)
     except RequestError:
         return None
 

@@ -9,13 +9,13 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from worker.api.common.bounds import between, items, texts
-from worker.api.common.chat.parts import MessageContent
-from worker.api.common.chat.past_message import PastMessage
-from worker.api.common.chat.tools import DeclaredTools
-from worker.api.common.logprobs import TokenScore
-from worker.api.common.thinking import ChatFields
-from worker.api.common.usage import Tally
+from worker.api.answer.logprobs import TokenScore
+from worker.api.answer.usage import Tally
+from worker.api.intake.bounds import between, items, texts
+from worker.api.intake.chat.parts import MessageContent
+from worker.api.intake.chat.past_message import PastMessage
+from worker.api.intake.chat.tools import DeclaredTools
+from worker.api.intake.thinking import ChatFields
 from worker.limits import LOGPROBS, MEDIA, MESSAGES, STOP, STOPS, TOOLS
 
 

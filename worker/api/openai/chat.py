@@ -5,19 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from litestar import Response, post
-from litestar.types import ASGIApp
 from msgspec import UNSET, UnsetType
 
-from worker.api.common.body import HttpRequest
-from worker.api.common.chat.answer_state import AnswerState
-from worker.api.common.chat.asking import answer_to
-from worker.api.common.errors import json_response
-from worker.api.common.generation import Generation, run
-from worker.api.common.logprobs import SpelledIds, TokenScore, token_score
-from worker.api.common.preparing import Preparing
-from worker.api.common.usage import InputTokens
-from worker.api.openai.chat_input import chat_input_of
+from worker.api.answer.answer_state import AnswerState
+from worker.api.answer.logprobs import SpelledIds, TokenScore, token_score
+from worker.api.intake.facts import ModelFacts
+from worker.api.intake.generation import Generation
 from worker.api.openai.exchange import Answer, OpenAIExchange, tells
 from worker.api.openai.schemas import (
     ChatChoice,
@@ -29,11 +22,9 @@ from worker.api.openai.schemas import (
     TemplateReply,
     ToolCallDelta,
 )
-from worker.chat.format import ChatFormat
 from worker.chat.reader import Arguments, CallBegun, CallEnded, Content, Thought
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
-from worker.lifecycle.loaded import Loaded
 
 ROLE = "assistant"
 _TYPE = "function"
@@ -143,23 +134,23 @@ class ChatExchange(OpenAIExchange[ChatChoice]):
     prefix = "chatcmpl-"
 
     def __init__(
-        self, generation: Generation, stream: Stream, body: ChatRequest, loaded: Loaded
+        self, generation: Generation, stream: Stream, body: ChatRequest, facts: ModelFacts
     ) -> None:
-        pieces = SpelledIds() if body.return_tokens_as_token_ids else loaded.backend.pieces
+        pieces = SpelledIds() if body.return_tokens_as_token_ids else facts.vocab.pieces
         answers = [
             ChatAnswer(
                 index,
                 AnswerState(generation.reader()),
                 pieces,
                 scores=generation.params.logprobs is not None,
-                field=loaded.settings.reasoning_field,
+                field=facts.settings.reasoning_field,
             )
             for index in range(len(stream.ids))
         ]
         super().__init__(generation, stream, body, answers)
         if body.return_token_ids:
             self._notes["prompt_token_ids"] = generation.prompts[0].tokens
-        if body.verbose or (body.verbose is None and loaded.settings.verbose):
+        if body.verbose or (body.verbose is None and facts.settings.verbose):
             self._notes["verbose"] = TemplateReply(generation.prompts[0].text)
 
     def event(self, choices: list[ChatChoice], **more: Any) -> ChatCompletion:
@@ -167,33 +158,3 @@ class ChatExchange(OpenAIExchange[ChatChoice]):
 
     def reply(self, choices: list[ChatChoice], **more: Any) -> ChatCompletion:
         return ChatCompletion(object="chat.completion", choices=choices, **self.head, **more)
-
-
-@post("/v1/chat/completions", status_code=200, summary="Answer in a conversation (OpenAI)")
-async def chat_completions(
-    request: HttpRequest, loaded: Loaded, chat: ChatFormat, preparing: Preparing
-) -> ASGIApp:
-    """The whole answer at once, or its events."""
-    body = await preparing.body(request, ChatRequest, loaded)
-    made = await preparing.make(request, body, loaded, answer_to, body, chat_input_of, chat, loaded)
-    return ChatExchange(made, run(made, loaded), body, loaded)
-
-
-@post("/apply-template", status_code=200, summary="Messages to the prompt's text")
-async def apply_template(
-    request: HttpRequest, loaded: Loaded, chat: ChatFormat, preparing: Preparing
-) -> Response[bytes]:
-    """What the model would read, also where its context does not hold it."""
-    generation = await preparing.look(request, ChatRequest, answer_to, chat_input_of, chat, loaded)
-    return json_response(TemplateReply(generation.prompts[0].text))
-
-
-@post(
-    "/v1/chat/completions/input_tokens", status_code=200, summary="Tokens of a prompt (OpenAI chat)"
-)
-async def chat_input_tokens(
-    request: HttpRequest, loaded: Loaded, chat: ChatFormat, preparing: Preparing
-) -> Response[bytes]:
-    """As the same body has them as a prompt, also where the context does not hold them."""
-    generation = await preparing.look(request, ChatRequest, answer_to, chat_input_of, chat, loaded)
-    return json_response(InputTokens(generation.num_prompt_tokens))

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from worker.api.common.bounds import check_alternatives, stops_of, tokens_of, truncates
-from worker.api.common.chat.chat_input import ChatInput
-from worker.api.common.chat.parts import check_pictures, newest, text_of
-from worker.api.common.chat.past_message import message_of, role_of
-from worker.api.common.chat.tools import choice_of, tools_of
-from worker.api.common.sampling import sampling_of
-from worker.api.common.thinking import thinking_of
+from worker.api.intake.bounds import check_alternatives, stops_of, tokens_of, truncates
+from worker.api.intake.chat.chat_input import ChatInput
+from worker.api.intake.chat.parts import check_pictures, newest, text_of
+from worker.api.intake.chat.past_message import message_of, role_of
+from worker.api.intake.chat.tools import choice_of, tools_of
+from worker.api.intake.facts import ModelFacts
+from worker.api.intake.media_inputs import MediaInputs
+from worker.api.intake.sampling import sampling_of
+from worker.api.intake.thinking import thinking_of
 from worker.api.openai.schemas import ChatRequest
 from worker.chat.message import Message
 from worker.engine.request import GenerationParams
 from worker.errors import RequestError
-from worker.lifecycle.loaded import Loaded
 
 PARAM = "messages"
 # Fields of the form that tools had before 2024 -> what to send instead.
@@ -25,9 +26,9 @@ _OLD = {
 }
 
 
-def chat_input_of(body: ChatRequest, loaded: Loaded) -> ChatInput:
+def chat_input_of(body: ChatRequest, facts: ModelFacts, media: MediaInputs) -> ChatInput:
     """Raises RequestError that names the field; blocks: a grammar is checked."""
-    settings = loaded.settings
+    settings = facts.settings
     if body.chat_template is not None:
         raise RequestError(
             "A chat template in a request is not accepted; the model file's own is used.",
@@ -43,7 +44,7 @@ def chat_input_of(body: ChatRequest, loaded: Loaded) -> ChatInput:
     choice = choice_of(body.tool_choice, declared)
     params = GenerationParams(
         prompt_param=PARAM,
-        sampling=sampling_of(body, loaded),
+        sampling=sampling_of(body, facts, media.budget),
         max_tokens=tokens_of(
             max_completion_tokens=body.max_completion_tokens,
             max_tokens=body.max_tokens,
@@ -56,7 +57,8 @@ def chat_input_of(body: ChatRequest, loaded: Loaded) -> ChatInput:
         tells_progress=bool(body.stream and body.return_progress),
     )
     return ChatInput(
-        messages=tuple(messages_of(body)),
+        messages=tuple(messages_of(body, media)),
+        media=media,
         params=params,
         tools=choice.among(tools),
         left_out=tuple(declared.left_out),
@@ -101,9 +103,9 @@ def _logprobs(body: ChatRequest) -> int | None:
     return body.n_probs or None
 
 
-def messages_of(body: ChatRequest) -> Iterator[Message]:
+def messages_of(body: ChatRequest, media: MediaInputs) -> Iterator[Message]:
     given = body.messages or []
-    if given and (system := text_of(body.system)):
+    if given and (system := text_of(body.system, media)):
         yield Message(role="system", content=system)
     told = [(place, each, role_of(each.role, each)) for place, each in enumerate(given) if each]
     first = newest([role for _, _, role in told])
@@ -111,5 +113,5 @@ def messages_of(body: ChatRequest) -> Iterator[Message]:
         if message == type(message)():
             raise RequestError(f"messages[{place}] has no role and says nothing.", param=PARAM)
         if number >= first and role == "user":
-            check_pictures(message.content, f"messages[{place}].content", PARAM)
-        yield message_of(message, role)
+            check_pictures(message.content, f"messages[{place}].content", PARAM, media)
+        yield message_of(message, role, media)

@@ -4,63 +4,62 @@ from __future__ import annotations
 
 from typing import Any
 
-from litestar import post
-from litestar.types import ASGIApp
 from msgspec import UNSET
 
-from worker.api.common.body import HttpRequest
-from worker.api.common.bounds import check_alternatives, stops_of, tokens_of, truncates
-from worker.api.common.constraints import not_held
-from worker.api.common.generation import Generation, run
-from worker.api.common.logprobs import LogprobArrays, SpelledIds, joined, mean_logprob
-from worker.api.common.preparing import Preparing
-from worker.api.common.prompts import TextPrompt, infill_prompt, text_prompt, token_prompt
-from worker.api.common.sampling import sampling_of
+from worker.api.answer.logprobs import LogprobArrays, SpelledIds, joined, mean_logprob
+from worker.api.intake.bounds import check_alternatives, stops_of, tokens_of, truncates
+from worker.api.intake.constraints import not_held
+from worker.api.intake.facts import ModelFacts
+from worker.api.intake.generation import Generation
+from worker.api.intake.prompts import TextPrompt, infill_prompt, text_prompt, token_prompt
+from worker.api.intake.sampling import sampling_of
 from worker.api.openai.exchange import Answer, OpenAIExchange, tells
 from worker.api.openai.schemas import Choice, Completion, CompletionRequest, Logprobs
+from worker.budget import Budget
 from worker.engine.request import GenerationParams, check_length
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.errors import RequestError
-from worker.lifecycle.loaded import Loaded
 from worker.limits import SEQUENCES
 
 PARAM = "prompt"
 
 
-def prompts_of(body: CompletionRequest, loaded: Loaded) -> tuple[TextPrompt, ...]:
+def prompts_of(
+    body: CompletionRequest, facts: ModelFacts, budget: Budget
+) -> tuple[TextPrompt, ...]:
     """At least one Prompt. Raises RequestError that names the field."""
     given: Any = body.prompt
     if given is None:
         raise RequestError("prompt is missing.", param=PARAM, hint="Send a text.")
     if isinstance(given, str):
-        return (_from_text(given, body, loaded),)
+        return (_from_text(given, body, facts, budget),)
     if not given:
         raise RequestError("prompt is an empty list.", param=PARAM)
     if isinstance(given[0], int):
-        check_length(len(given), loaded.backend.max_length, PARAM)  # before a million is looked at
+        check_length(len(given), facts.max_length, PARAM)  # before a million is looked at
     elif len(given) > SEQUENCES.most:
         raise RequestError(
             f"prompt has {len(given)} entries, {SEQUENCES.most} is the most.", param=PARAM
         )
     if all(isinstance(item, str) for item in given):
-        return tuple(_from_text(text, body, loaded) for text in given)
+        return tuple(_from_text(text, body, facts, budget) for text in given)
     if body.suffix:
         raise RequestError("suffix needs a prompt of text.", param="suffix")
     if all(isinstance(item, int) for item in given):
-        return (token_prompt(given, loaded, PARAM),)
+        return (token_prompt(given, facts, PARAM),)
     if all(isinstance(item, list) for item in given):
-        return tuple(token_prompt(tokens, loaded, PARAM) for tokens in given)
+        return tuple(token_prompt(tokens, facts, PARAM) for tokens in given)
     raise RequestError(
         "prompt mixes texts, token ids and lists.", param=PARAM, hint="Send one kind."
     )
 
 
-def _from_text(text: str, body: CompletionRequest, loaded: Loaded) -> TextPrompt:
+def _from_text(text: str, body: CompletionRequest, facts: ModelFacts, budget: Budget) -> TextPrompt:
     special = body.add_special_tokens is not False
     if body.suffix:
-        return infill_prompt(text, body.suffix, loaded, PARAM, add_special=special)
-    return text_prompt(text, loaded, PARAM, add_special=special)
+        return infill_prompt(text, body.suffix, facts, PARAM, budget, add_special=special)
+    return text_prompt(text, facts, PARAM, budget, add_special=special)
 
 
 DEFAULT_MAX_TOKENS = 16  # the OpenAI API's
@@ -137,9 +136,9 @@ class CompletionExchange(OpenAIExchange[Choice]):
     prefix = "cmpl-"
 
     def __init__(
-        self, generation: Generation, stream: Stream, body: CompletionRequest, loaded: Loaded
+        self, generation: Generation, stream: Stream, body: CompletionRequest, facts: ModelFacts
     ) -> None:
-        pieces, wants_scores = loaded.backend.pieces, _logprobs(body) is not None
+        pieces, wants_scores = facts.vocab.pieces, _logprobs(body) is not None
         if body.return_tokens_as_token_ids:
             pieces = SpelledIds()
 
@@ -163,7 +162,7 @@ class CompletionExchange(OpenAIExchange[Choice]):
     reply = event
 
 
-def generation_of(body: CompletionRequest, loaded: Loaded) -> Generation:
+def generation_of(body: CompletionRequest, facts: ModelFacts, budget: Budget) -> Generation:
     """What the body asks for. Raises RequestError that names the field; tokenises, so it blocks."""
     if truncates(body.truncation):
         raise RequestError(
@@ -175,14 +174,14 @@ def generation_of(body: CompletionRequest, loaded: Loaded) -> Generation:
     best_of = n if body.best_of is None else body.best_of
     if body.stream and best_of > n:
         raise RequestError("best_of cannot be streamed.", param="best_of")
-    default = loaded.settings.n_predict
+    default = facts.settings.n_predict
     max_tokens = tokens_of(
         max_tokens=body.max_tokens,
         n_predict=body.n_predict,
         default=DEFAULT_MAX_TOKENS if default is None else default,
     )
-    sampling = sampling_of(body, loaded)
-    prompts = prompts_of(body, loaded)
+    sampling = sampling_of(body, facts, budget)
+    prompts = prompts_of(body, facts, budget)
     logprobs = _logprobs(body)
     params = GenerationParams(
         prompt_param=PARAM,
@@ -205,11 +204,3 @@ def _logprobs(body: CompletionRequest) -> int | None:
     if body.logprobs is None or body.logprobs is False:
         return body.n_probs or None
     return int(body.logprobs)
-
-
-@post("/v1/completions", status_code=200, summary="Continue a text (OpenAI completions)")
-async def completions(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
-    """The whole text at once, or its events."""
-    body = await preparing.body(request, CompletionRequest, loaded)
-    generation = await preparing.make(request, body, loaded, generation_of, body, loaded)
-    return CompletionExchange(generation, run(generation, loaded), body, loaded)

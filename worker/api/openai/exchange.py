@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 import msgspec
 
 from worker import __version__
-from worker.api.common.exchange import DeltaExchange
-from worker.api.common.generation import Generation
-from worker.api.common.usage import Tally, Usage, progress_of, timings_of, usage_of
+from worker.api.answer.exchange import DeltaExchange
+from worker.api.answer.usage import Tally, Usage, progress_of, timings_of, usage_of
+from worker.api.intake.generation import Generation
 from worker.api.openai.schemas import AnyChoice, ChatRequest, CompletionRequest
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream

@@ -7,12 +7,8 @@ import time
 from datetime import UTC, datetime
 
 import msgspec
-from litestar import Response, get
 
-from worker.api.common.adapters import named
-from worker.api.common.errors import json_response
-from worker.lifecycle.adapters import Adapter
-from worker.lifecycle.loaded import Loaded
+from worker.api.intake.facts import ModelFacts, NamedAdapter
 
 _CREATED = int(time.time())  # when this process began to serve it
 _CREATED_AT = datetime.fromtimestamp(_CREATED, UTC).isoformat().replace("+00:00", "Z")
@@ -88,49 +84,27 @@ class ModelList(msgspec.Struct, kw_only=True):
     has_more: bool = False
 
 
-def model_entry(loaded: Loaded, adapter: Adapter | None = None) -> ModelEntry:
-    config, backend = loaded.config, loaded.backend
-    name = loaded.model_id if adapter is None else adapter.name
+def model_entry(facts: ModelFacts, adapter: NamedAdapter | None = None) -> ModelEntry:
+    config = facts.config
+    name = facts.model_id if adapter is None else adapter.name
     return ModelEntry(
         id=name,
         display_name=name,
-        parent=None if adapter is None else loaded.model_id,
-        aliases=loaded.settings.alias[1:] if adapter is None else (),
-        tags=loaded.settings.tags if adapter is None else (),
+        parent=None if adapter is None else facts.model_id,
+        aliases=facts.settings.alias[1:] if adapter is None else (),
+        tags=facts.settings.tags if adapter is None else (),
         created=_CREATED,
-        max_model_len=backend.max_length,
-        max_embedding_len=backend.embedder.max_length if backend.embedder else msgspec.UNSET,
+        max_model_len=facts.max_length,
+        max_embedding_len=facts.embedder.max_length if facts.embedder else msgspec.UNSET,
         meta=Meta(
             n_params=config.n_params,
             size=config.size_bytes,
-            n_ctx=backend.max_length,
+            n_ctx=facts.max_length,
             n_ctx_train=config.trained_context,
-            n_vocab=backend.vocab_size,
+            n_vocab=facts.vocab.size,
             n_embd=config.embedding,
             quant=config.quant,
             ftype=config.quant,
             architecture=config.architecture,
         ),
     )
-
-
-@get("/v1/models", summary="The model that runs here, and its adapters")
-async def models(loaded: Loaded) -> Response[bytes]:
-    """The model first."""
-    entries = [model_entry(loaded, each) for each in (None, *loaded.adapters.all)]
-    details = ListedDetails(loaded.config.architecture, loaded.config.quant)
-    can = ["completion"] if loaded.writes else ["embedding"]
-    can += ["multimodal"] if loaded.perceives else []
-    listed = [
-        ListedModel(name=each.id, model=each.id, capabilities=can, details=details)
-        for each in entries
-    ]
-    first, last = entries[0].id, entries[-1].id
-    return json_response(ModelList(data=entries, models=listed, first_id=first, last_id=last))
-
-
-# Ids with a slash come raw or percent-encoded: both are one path parameter.
-@get("/v1/models/{model_id:path}", summary="The model that runs here, by id")
-async def model(model_id: str, loaded: Loaded) -> Response[bytes]:
-    """404 for any other id."""
-    return json_response(model_entry(loaded, named(model_id, loaded)))

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from worker.api.common.adapters import MODEL_ID, NO_MODEL
-from worker.api.common.described import (
+from litestar import Response, get, post
+from litestar.types import ASGIApp
+
+from worker.api.answer.errors import json_response
+from worker.api.answer.usage import InputTokens
+from worker.api.described import (
     CHAT,
     EVENTS,
     FORMED,
@@ -16,11 +20,16 @@ from worker.api.common.described import (
     Api,
     Described,
 )
-from worker.api.common.origins import Asker
-from worker.api.common.usage import InputTokens
-from worker.api.openai.chat import apply_template, chat_completions, chat_input_tokens
-from worker.api.openai.completions import completions
-from worker.api.openai.models import ModelEntry, ModelList, model, models
+from worker.api.intake.adapters import MODEL_ID, NO_MODEL, named
+from worker.api.intake.body import HttpRequest
+from worker.api.intake.chat.asking import answer_to
+from worker.api.intake.facts import ModelFacts
+from worker.api.intake.origins import Asker
+from worker.api.intake.preparing import Preparing
+from worker.api.openai.chat import ChatExchange
+from worker.api.openai.chat_input import chat_input_of
+from worker.api.openai.completions import CompletionExchange, generation_of
+from worker.api.openai.models import ListedDetails, ListedModel, ModelEntry, ModelList, model_entry
 from worker.api.openai.schemas import (
     ChatCompletion,
     ChatRequest,
@@ -28,7 +37,69 @@ from worker.api.openai.schemas import (
     CompletionRequest,
     TemplateReply,
 )
+from worker.chat.format import ChatFormat
 from worker.http.replies import ErrorReply
+
+
+@post("/v1/chat/completions", status_code=200, summary="Answer in a conversation (OpenAI)")
+async def chat_completions(
+    request: HttpRequest, facts: ModelFacts, chat: ChatFormat, preparing: Preparing
+) -> ASGIApp:
+    """The whole answer at once, or its events."""
+    body = await preparing.body(request, ChatRequest)
+    made = await preparing.make(request, body, facts, answer_to, body, chat_input_of, chat, facts)
+    return ChatExchange(made, preparing.run(made, facts), body, facts)
+
+
+@post("/apply-template", status_code=200, summary="Messages to the prompt's text")
+async def apply_template(
+    request: HttpRequest, facts: ModelFacts, chat: ChatFormat, preparing: Preparing
+) -> Response[bytes]:
+    """What the model would read, also where its context does not hold it."""
+    generation = await preparing.look(request, ChatRequest, answer_to, chat_input_of, chat, facts)
+    return json_response(TemplateReply(generation.prompts[0].text))
+
+
+@post(
+    "/v1/chat/completions/input_tokens", status_code=200, summary="Tokens of a prompt (OpenAI chat)"
+)
+async def chat_input_tokens(
+    request: HttpRequest, facts: ModelFacts, chat: ChatFormat, preparing: Preparing
+) -> Response[bytes]:
+    """As the same body has them as a prompt, also where the context does not hold them."""
+    generation = await preparing.look(request, ChatRequest, answer_to, chat_input_of, chat, facts)
+    return json_response(InputTokens(generation.num_prompt_tokens))
+
+
+@post("/v1/completions", status_code=200, summary="Continue a text (OpenAI completions)")
+async def completions(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
+    """The whole text at once, or its events."""
+    body = await preparing.body(request, CompletionRequest)
+    generation = await preparing.make(request, body, facts, generation_of, body, facts)
+    return CompletionExchange(generation, preparing.run(generation, facts), body, facts)
+
+
+@get("/v1/models", summary="The model that runs here, and its adapters")
+async def models(facts: ModelFacts) -> Response[bytes]:
+    """The model first."""
+    entries = [model_entry(facts, each) for each in (None, *facts.adapters.all)]
+    details = ListedDetails(facts.config.architecture, facts.config.quant)
+    can = ["completion"] if facts.writes else ["embedding"]
+    can += ["multimodal"] if facts.perceives else []
+    listed = [
+        ListedModel(name=each.id, model=each.id, capabilities=can, details=details)
+        for each in entries
+    ]
+    first, last = entries[0].id, entries[-1].id
+    return json_response(ModelList(data=entries, models=listed, first_id=first, last_id=last))
+
+
+# Ids with a slash come raw or percent-encoded: both are one path parameter.
+@get("/v1/models/{model_id:path}", summary="The model that runs here, by id")
+async def model(model_id: str, facts: ModelFacts) -> Response[bytes]:
+    """404 for any other id."""
+    return json_response(model_entry(facts, named(model_id, facts)))
+
 
 _SUM: dict[str, Any] = {"messages": [{"role": "user", "content": "What is 3 plus 4?"}]}
 _SKY = {

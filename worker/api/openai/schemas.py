@@ -6,15 +6,15 @@ from typing import Annotated, Any
 
 import msgspec
 
-from worker.api.common.bounds import TRUNCATIONS, between, count_from, items, one_of, texts
-from worker.api.common.chat.parts import MessageContent
-from worker.api.common.chat.past_message import PastMessage
-from worker.api.common.chat.tools import ChoiceObject, DeclaredTools
-from worker.api.common.logprobs import Logprobs, TokenScore
-from worker.api.common.prompts import Truncated
-from worker.api.common.sampling import SamplingFields
-from worker.api.common.thinking import FORMATS, ChatFields
-from worker.api.common.usage import LlamaTimings, PromptProgress, Usage
+from worker.api.answer.logprobs import Logprobs, TokenScore
+from worker.api.answer.usage import LlamaTimings, PromptProgress, Usage
+from worker.api.intake.bounds import TRUNCATIONS, between, count_from, items, one_of, texts
+from worker.api.intake.chat.parts import MessageContent
+from worker.api.intake.chat.past_message import PastMessage
+from worker.api.intake.chat.tools import ChoiceObject, DeclaredTools
+from worker.api.intake.prompts import Truncated
+from worker.api.intake.sampling import SamplingFields
+from worker.api.intake.thinking import FORMATS, ChatFields
 from worker.limits import LOGPROBS, MESSAGES, SEQUENCES, STOP, STOPS, TOOLS
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from worker.api.common.bounds import check_alternatives, stops_of, tokens_of, truncates
-from worker.api.common.chat.chat_input import ChatInput
-from worker.api.common.chat.notes import note_of, said_fields
-from worker.api.common.chat.parts import MessageContent, check_pictures, newest, text_of, words_of
-from worker.api.common.chat.past_message import (
+from worker.api.intake.bounds import check_alternatives, stops_of, tokens_of, truncates
+from worker.api.intake.chat.chat_input import ChatInput
+from worker.api.intake.chat.notes import note_of, said_fields
+from worker.api.intake.chat.parts import MessageContent, check_pictures, newest, text_of, words_of
+from worker.api.intake.chat.past_message import (
     PastMessage,
     arguments_of,
     called_name,
@@ -22,14 +22,15 @@ from worker.api.common.chat.past_message import (
     role_of,
     spelled,
 )
-from worker.api.common.chat.tools import Tools, choice_of
-from worker.api.common.sampling import sampling_of
-from worker.api.common.thinking import thinking_of
+from worker.api.intake.chat.tools import Tools, choice_of
+from worker.api.intake.facts import ModelFacts
+from worker.api.intake.media_inputs import MediaInputs
+from worker.api.intake.sampling import sampling_of
+from worker.api.intake.thinking import thinking_of
 from worker.api.responses.schemas import ResponseRequest, ResponseTool, ResponseTools
 from worker.chat.message import Call, Message
 from worker.engine.request import GenerationParams
 from worker.errors import RequestError
-from worker.lifecycle.loaded import Loaded
 
 _JOINT = "__"
 
@@ -106,17 +107,17 @@ _KNOWN = frozenset({
 })  # fmt: skip
 
 
-def messages_of(body: ResponseRequest) -> tuple[Message, ...]:
+def messages_of(body: ResponseRequest, media: MediaInputs) -> tuple[Message, ...]:
     """The instructions as a system message, then the input. Raises RequestError."""
-    history = _History()
+    history = _History(media)
     for given in (body.instructions, body.system):
-        if told := text_of(given):
+        if told := text_of(given, media):
             history.add(Message(role="system", content=told))
     items = input_items(body.input)
     first = newest([_role(item) for item in items.values()])
     for number, (place, item) in enumerate(items.items()):
         if number >= first and _role(item) == "user":
-            check_pictures(item.get("content"), f"{PARAM}[{place}].content", PARAM)
+            check_pictures(item.get("content"), f"{PARAM}[{place}].content", PARAM, media)
         history.read(item, f"{PARAM}[{place}]")
     return history.messages
 
@@ -148,7 +149,8 @@ def _unsealed(text: Any) -> str | None:
 class _History:
     """Messages so far; what one turn of the assistant said in several items becomes one message."""
 
-    def __init__(self) -> None:
+    def __init__(self, media: MediaInputs) -> None:
+        self._media = media
         self._messages: list[Message] = []
         self._turn: Message | None = None
 
@@ -163,27 +165,30 @@ class _History:
 
     def read(self, item: InputItem, place: str) -> None:
         kind, role = spelled(item.get("type")) or "message", item.get("role")
+        media = self._media
         if role is not None and not isinstance(role, str):
             raise RequestError(f"{place}.role must be a text.", param=PARAM)
         match kind:
             case "message":
                 self._read_message(item, role_of(role))
             case "reasoning":
-                self._add_thought(_thought(item))
+                self._add_thought(_thought(item, media))
             case "function_call":
-                self._add_call(_call(item, "unknown"))
+                self._add_call(_call(item, "unknown", media))
             case _ if kind.endswith("_output"):
                 whose = spelled(item.get("call_id")) or spelled(item.get("tool_call_id"))
-                self.add(result_of(item, call_id=whose, name=spelled(item.get("name"))))
+                name = spelled(item.get("name"))
+                self.add(result_of(item, call_id=whose, name=name, media=media))
             case _ if kind.endswith("_call") and (item.get("call_id") or item.get("name")):
-                call = _call(item, kind.removesuffix("_call"))
+                call = _call(item, kind.removesuffix("_call"), media)
                 self._add_call(call)
                 if any(item.get(name) for name in _RETURNED):
-                    self.add(result_of(_returned(item), call_id=call.id, name=call.name))
+                    result = _returned(item)
+                    self.add(result_of(result, call_id=call.id, name=call.name, media=media))
             case "mcp_approval_response":
-                self.add(Message(role="user", content=note_of(kind, item)))
+                self.add(Message(role="user", content=note_of(kind, item, media)))
             case _:
-                said = words_of(item) or note_of(kind, item)
+                said = words_of(item, media) or note_of(kind, item, media)
                 if role is None or role_of(role) == "assistant":
                     self._add_text(said)
                 else:
@@ -191,7 +196,7 @@ class _History:
 
     def _read_message(self, item: InputItem, role: str) -> None:
         fields = {name: item.get(name) for name in PastMessage.__struct_fields__}
-        said = message_of(msgspec.convert(fields, PastMessage), role)
+        said = message_of(msgspec.convert(fields, PastMessage), role, self._media)
         if said.role != "assistant":
             self.add(said)
             return
@@ -235,12 +240,12 @@ def _role(item: InputItem) -> str | None:
     return "tool" if kind.endswith("_output") else "assistant"
 
 
-def _call(item: InputItem, kind: str) -> Call:
+def _call(item: InputItem, kind: str, media: MediaInputs) -> Call:
     """kind: its name where it has none. A call's own id answers it where no other does."""
     space = spelled(item.get("namespace")) or spelled(item.get("server_label"))
     name = shown_name(called_name(item.get("name") or kind), space)
     whose = spelled(item.get("call_id")) or spelled(item.get("id")) or ""
-    given = said_fields(item, _KNOWN)
+    given = said_fields(item, media, _KNOWN)
     main = next((field for field in _ARGUMENTS if item.get(field) is not None), None)
     if main is not None and given.keys() <= {main}:
         return Call(whose, name, arguments_of(item[main]))
@@ -252,10 +257,10 @@ def _returned(item: InputItem) -> InputItem:
     return {name: item[name] for name in (*_RETURNED, "status", "is_error") if name in item}
 
 
-def _thought(item: InputItem) -> str:
+def _thought(item: InputItem, media: MediaInputs) -> str:
     """Its text, or what this worker sealed, and a summary that says something else."""
-    text = text_of(item.get("content")) or _unsealed(item.get("encrypted_content")) or ""
-    told = (text, text_of(item.get("summary")), text_of(item.get("text")))
+    text = text_of(item.get("content"), media) or _unsealed(item.get("encrypted_content")) or ""
+    told = (text, text_of(item.get("summary"), media), text_of(item.get("text"), media))
     return "\n\n".join(filter(None, dict.fromkeys(told)))
 
 
@@ -270,9 +275,9 @@ _ABSENT = {
 }
 
 
-def chat_input_of(body: ResponseRequest, loaded: Loaded) -> ChatInput:
+def chat_input_of(body: ResponseRequest, facts: ModelFacts, media: MediaInputs) -> ChatInput:
     """Raises RequestError that names the field; blocks: a schema is compiled."""
-    settings = loaded.settings
+    settings = facts.settings
     for field, hint in _ABSENT.items():
         if getattr(body, field):
             raise RequestError(f"{field} is not offered here.", param=field, hint=hint)
@@ -282,10 +287,11 @@ def chat_input_of(body: ResponseRequest, loaded: Loaded) -> ChatInput:
     choice = choice_of(body.tool_choice, functions.found)
     logprobs = body.top_logprobs or (0 if TOLD_LOGPROBS in (body.include or ()) else None)
     return ChatInput(
-        messages=messages_of(body),
+        messages=messages_of(body, media),
+        media=media,
         params=GenerationParams(
             prompt_param=PARAM,
-            sampling=sampling_of(body, loaded),
+            sampling=sampling_of(body, facts, media.budget),
             max_tokens=tokens_of(
                 max_output_tokens=body.max_output_tokens,
                 n_predict=body.n_predict,

@@ -9,16 +9,18 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import UNSET
 
-from worker.api.common.bounds import truncates
-from worker.api.common.chat.answer_state import AnswerState
-from worker.api.common.chat.parts import text_of
-from worker.api.common.chat.past_message import spelled
-from worker.api.common.chat.tools import choice_of
-from worker.api.common.exchange import DeltaExchange
-from worker.api.common.generation import Generation
-from worker.api.common.logprobs import token_score
-from worker.api.common.thinking import ReasoningOptions
-from worker.api.common.usage import Tally, progress_of, timings_of
+from worker.api.answer.answer_state import AnswerState
+from worker.api.answer.exchange import DeltaExchange
+from worker.api.answer.logprobs import token_score
+from worker.api.answer.usage import Tally, progress_of, timings_of
+from worker.api.intake.bounds import truncates
+from worker.api.intake.chat.parts import text_of
+from worker.api.intake.chat.past_message import spelled
+from worker.api.intake.chat.tools import choice_of
+from worker.api.intake.facts import ModelFacts
+from worker.api.intake.generation import Generation
+from worker.api.intake.media_inputs import MediaInputs
+from worker.api.intake.thinking import ReasoningOptions
 from worker.api.responses.chat_input import SEALED, DeclaredFunctions, InputItem
 from worker.api.responses.items import (
     Breakdown,
@@ -45,7 +47,6 @@ from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.errors import CancelledError
 from worker.http import sse
-from worker.lifecycle.loaded import Loaded
 
 _CUT = "max_output_tokens"  # OpenAI's word for the end of the context, too
 
@@ -61,7 +62,7 @@ class ResponseExchange(DeltaExchange):
         generation: Generation,
         stream: Stream,
         body: ResponseRequest,
-        loaded: Loaded,
+        facts: ModelFacts,
         store: ResponseStore,
         own: Sequence[InputItem],
     ) -> None:
@@ -77,7 +78,7 @@ class ResponseExchange(DeltaExchange):
             summarises=bool(reasoning.summary or reasoning.generate_summary),
             seals=SEALED in (body.include or ()),
         )
-        self._pieces = loaded.backend.pieces
+        self._pieces = facts.vocab.pieces
         self._tally = Tally(generation.num_prompt_tokens, stream.ids)
         self._num_events = 0
         self._times_all = bool(body.timings_per_token)
@@ -203,8 +204,9 @@ def _echo(
     text = body.text or TextOptions()
     form = text.format or {"type": "text"}
     form = form if form.get("type") else {**form, "type": "json_schema"}
+    instructions = body.instructions
     return {
-        "instructions": None if body.instructions is None else text_of(body.instructions),
+        "instructions": None if instructions is None else text_of(instructions, MediaInputs()),
         "max_output_tokens": body.max_output_tokens,
         "metadata": body.metadata or {},
         "parallel_tool_calls": body.parallel_tool_calls is not False,
@@ -232,7 +234,8 @@ def _told(tool: ResponseTool) -> FunctionTool | NamespaceTool:
         return _function(tool)
     inside = tool.tools if isinstance(tool.tools, list) else ()
     functions = [_function(inner) for inner in inside if isinstance(inner, ResponseTool)]
-    return NamespaceTool(spelled(tool.name) or "", text_of(tool.description), functions)
+    description = text_of(tool.description, MediaInputs())
+    return NamespaceTool(spelled(tool.name) or "", description, functions)
 
 
 def _function(tool: ResponseTool) -> FunctionTool:

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from worker.api.common.logprobs import TokenScore
-from worker.api.common.prompts import Truncated
-from worker.api.common.thinking import ReasoningOptions
-from worker.api.common.usage import LlamaTimings, PromptProgress
+from worker.api.answer.logprobs import TokenScore
+from worker.api.answer.usage import LlamaTimings, PromptProgress
+from worker.api.intake.prompts import Truncated
+from worker.api.intake.thinking import ReasoningOptions
 from worker.api.responses.schemas import TextOptions
 
 

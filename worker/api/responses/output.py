@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from worker.api.common.logprobs import TokenScore
+from worker.api.answer.logprobs import TokenScore
 from worker.api.responses import items
 from worker.api.responses.chat_input import FunctionPlace, sealed
 from worker.api.responses.items import (

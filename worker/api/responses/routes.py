@@ -9,9 +9,9 @@ import msgspec
 from litestar import Response, delete, get, post
 from litestar.types import ASGIApp
 
-from worker.api.common.body import HttpRequest, read_json
-from worker.api.common.chat.asking import answer_to
-from worker.api.common.described import (
+from worker.api.answer.errors import json_response
+from worker.api.answer.usage import InputTokens
+from worker.api.described import (
     CHAT,
     EVENTS,
     FORMED,
@@ -22,11 +22,11 @@ from worker.api.common.described import (
     Api,
     Described,
 )
-from worker.api.common.errors import json_response
-from worker.api.common.generation import run
-from worker.api.common.origins import Asker
-from worker.api.common.preparing import Preparing
-from worker.api.common.usage import InputTokens
+from worker.api.intake.body import HttpRequest, read_json
+from worker.api.intake.chat.asking import answer_to
+from worker.api.intake.facts import ModelFacts
+from worker.api.intake.origins import Asker
+from worker.api.intake.preparing import Preparing
 from worker.api.responses.chat_input import InputItem, chat_input_of
 from worker.api.responses.exchange import ResponseExchange
 from worker.api.responses.items import RESPONSE_EVENTS, ResponseReply
@@ -34,7 +34,6 @@ from worker.api.responses.schemas import ResponseRequest
 from worker.api.responses.store import UNKNOWN, ResponseStore
 from worker.chat.format import ChatFormat
 from worker.errors import NotFoundError, NotSupportedError, RequestError
-from worker.lifecycle.loaded import Loaded
 
 _PAGE = 100
 
@@ -60,24 +59,22 @@ class ResponseDeleted(msgspec.Struct):
 @post("/v1/responses", status_code=200, summary="Answer in items (OpenAI Responses)")
 async def responses(
     request: HttpRequest,
-    loaded: Loaded,
+    facts: ModelFacts,
     chat: ChatFormat,
     preparing: Preparing,
     stored: ResponseStore,
 ) -> ASGIApp:
     """The whole response at once, or its events."""
-    body = await preparing.body(request, ResponseRequest, loaded)
+    body = await preparing.body(request, ResponseRequest)
     whole, own = stored.whole(body)
-    made = await preparing.make(
-        request, whole, loaded, answer_to, whole, chat_input_of, chat, loaded
-    )
-    return ResponseExchange(made, run(made, loaded), body, loaded, stored, own)
+    made = await preparing.make(request, whole, facts, answer_to, whole, chat_input_of, chat, facts)
+    return ResponseExchange(made, preparing.run(made, facts), body, facts, stored, own)
 
 
 @post("/v1/responses/input_tokens", status_code=200, summary="Tokens of a prompt (Responses)")
 async def input_tokens(
     request: HttpRequest,
-    loaded: Loaded,
+    facts: ModelFacts,
     chat: ChatFormat,
     preparing: Preparing,
     stored: ResponseStore,
@@ -85,7 +82,7 @@ async def input_tokens(
     """As the same body has them as a prompt, also where the context does not hold them."""
     body, _ = stored.whole(await read_json(request, ResponseRequest))
     generation = await preparing.aside(
-        request, body, partial(answer_to, must_fit=False), body, chat_input_of, chat, loaded
+        request, body, partial(answer_to, must_fit=False), body, chat_input_of, chat, facts
     )
     return json_response(InputTokens(generation.num_prompt_tokens))
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from worker.api.common.bounds import TRUNCATIONS, between, count_from, items, one_of, texts
-from worker.api.common.chat.parts import MessageContent
-from worker.api.common.chat.past_message import Spelled
-from worker.api.common.chat.tools import ChoiceObject, DeclaredTool
-from worker.api.common.constraints import FormFields
-from worker.api.common.thinking import ChatFields
+from worker.api.intake.bounds import TRUNCATIONS, between, count_from, items, one_of, texts
+from worker.api.intake.chat.parts import MessageContent
+from worker.api.intake.chat.past_message import Spelled
+from worker.api.intake.chat.tools import ChoiceObject, DeclaredTool
+from worker.api.intake.constraints import FormFields
+from worker.api.intake.thinking import ChatFields
 from worker.limits import LOGPROBS, STOP, STOPS, TOOLS
 
 

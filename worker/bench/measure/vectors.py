@@ -11,7 +11,7 @@ import numpy as np
 from worker.bench.figures import figure
 from worker.bench.measure.machine import process_memory
 from worker.bench.sections import VectorSpeed
-from worker.engine.embedding import normalised, shorten, vectors_wanted
+from worker.engine.embedding import EmbeddingLane, normalised, shorten, vectors_wanted
 from worker.engine.engine import Engine
 from worker.errors import UsageError, counted
 from worker.llama.backend import LlamaBackend
@@ -42,7 +42,7 @@ def measure_vectors(
             vocab.ends_of_texts)
         for line in lines
     ]  # fmt: skip
-    engine = Engine(backend, time.monotonic, embedder=embedder)
+    engine = Engine(backend, time.monotonic, lane=EmbeddingLane(embedder, time.monotonic))
     vectors = _vectors(engine, texts)
     tick()
     seconds: list[float] = []

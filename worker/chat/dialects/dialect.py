@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Protocol
+
 from worker.chat.dialects import (
     functionary,
     gemma,
@@ -16,13 +19,51 @@ from worker.chat.dialects import (
     xtml,
 )
 from worker.chat.dialects.harmony import CHANNEL, MESSAGE, Harmony
-from worker.chat.dialects.muse import Muse
 from worker.chat.dialects.sample import CallSample
-from worker.chat.reading.answer import Syntax
+from worker.chat.message import Call, Tool
+from worker.chat.reader import ChatReader
+from worker.chat.reading.answer import (
+    AnswerGrammar,
+    AnswerStart,
+    CallGrammar,
+    SyntaxMarks,
+    ThoughtEnd,
+    ThoughtTags,
+)
+from worker.chat.reading.lark import Lark
 
-# Those whose answers are messages with a header each.
-Headed = Harmony | Muse
-Dialect = Headed | Syntax
+
+class Dialect(Protocol):
+    """How a family writes answers: `reading.answer.Syntax`, or messages with a header each."""
+
+    @property
+    def marks(self) -> SyntaxMarks: ...
+
+    def past(self, calls: Sequence[Call]) -> str:
+        """Calls of the past, for templates that show none."""
+        ...
+
+    def reader(
+        self, tools: Sequence[Tool], start: AnswerStart, *, inline: bool, parallel: bool
+    ) -> ChatReader:
+        """Of one answer, as in `ChatFormat.reader`."""
+        ...
+
+    def thought_end(self, tags: ThoughtTags, *, is_open: bool) -> ThoughtEnd | None:
+        """How a thought ends; None: the model has none."""
+        ...
+
+    def grammar(self, lark: Lark, tools: Sequence[Tool], *, one: bool) -> CallGrammar | None:
+        """What calls of these tools look like, one of them or several; None: it cannot be held."""
+        ...
+
+    def answer(
+        self, lark: Lark, start: AnswerStart, /, *, call: CallGrammar | None, body: str
+    ) -> AnswerGrammar:
+        """An answer that is a call or of this body, of which one may be missing."""
+        ...
+
+
 # What a template that knows no calls is asked to write.
 PLAIN = wrapped.WrappedCalls("<tool_call>", "</tool_call>")
 

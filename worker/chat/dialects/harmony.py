@@ -12,17 +12,29 @@ from typing import ClassVar
 
 import msgspec
 
-from worker.chat.message import Tool
+from worker.chat.message import Call, Tool
 from worker.chat.reader import Content, Thought
-from worker.chat.reading.answer import CallGrammar, SyntaxMarks
+from worker.chat.reading.answer import (
+    AnswerGrammar,
+    AnswerStart,
+    CallGrammar,
+    SyntaxMarks,
+    ThoughtEnd,
+    ThoughtTags,
+    past_calls,
+)
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import call_in_json, whole_call
 from worker.chat.reading.lark import Lark, row
 from worker.chat.reading.source import DamagedError, Steps, StepwiseReader
 
 START, CHANNEL, CONSTRAIN, MESSAGE, END = (
-    "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>"
-)  # fmt: skip
+    "<|start|>",
+    "<|channel|>",
+    "<|constrain|>",
+    "<|message|>",
+    "<|end|>",
+)
 MARKERS = (START, CHANNEL, CONSTRAIN, MESSAGE, END)
 _OPENING = f"{START}assistant"
 _UNSTARTED = f"assistant{CHANNEL}"  # an opening without its first mark
@@ -209,16 +221,16 @@ class Harmony(msgspec.Struct, frozen=True):
     def marks(self) -> SyntaxMarks:
         return SyntaxMarks("harmony", markers=MARKERS)
 
-    @property
-    def thought(self) -> tuple[str, str, str]:
-        """The texts that open a thought, end it, and end it with an answer to follow."""
-        return ANALYSIS, END, TO_FINAL
+    def past(self, calls: Sequence[Call]) -> str:
+        return past_calls(calls)
+
+    def thought_end(self, tags: ThoughtTags, *, is_open: bool) -> ThoughtEnd:  # noqa: ARG002
+        return ThoughtEnd((ANALYSIS,), (END,), TO_FINAL, is_open=False)
 
     def reader(
-        self, tools: Sequence[Tool], *, prompt: str, inline: bool, parallel: bool
+        self, tools: Sequence[Tool], start: AnswerStart, *, inline: bool, parallel: bool
     ) -> HarmonyReader:
-        """Of one answer, as in `ChatFormat.reader`."""
-        return HarmonyReader(tools, prompt=prompt, inline=inline, parallel=parallel)
+        return HarmonyReader(tools, prompt=start.prompt, inline=inline, parallel=parallel)
 
     def grammar(self, lark: Lark, tools: Sequence[Tool], *, one: bool) -> CallGrammar:  # noqa: ARG002
         """After a recipient's prefix; one call ends an answer."""
@@ -227,19 +239,22 @@ class Harmony(msgspec.Struct, frozen=True):
         )
         return CallGrammar(_TO, call)
 
-    def answer(self, lark: Lark, *, call: str = "", body: str = "") -> str:
-        """An answer that is a call or of this body, after its thoughts; an empty one may not come.
+    def answer(
+        self, lark: Lark, _start: AnswerStart, *, call: CallGrammar | None, body: str
+    ) -> AnswerGrammar:
+        """After its thoughts; an empty one may not come.
 
         It follows an opening, with which the prompt ends.
         """
         final = f"{CHANNEL}final{MESSAGE}"
         thought = lark.rule(row(lark.text(ANALYSIS), lark.until(END), lark.text(_OPENING)))
         kinds: list[str] = []
-        if call:
-            kinds += [f'" {_TO}" {call}', row(lark.text(f"{CHANNEL}commentary {_TO}"), call)]
+        if call is not None:
+            to = f"{call.rest} WS?"
+            kinds += [f'" {_TO}" {to}', row(lark.text(f"{CHANNEL}commentary {_TO}"), to)]
         if body:
             kinds.append(row(lark.text(final), body))
-        return f"{thought}* {lark.one_of(kinds)}"
+        return AnswerGrammar(f"{thought}* {lark.one_of(kinds)}")
 
 
 def _more(lark: Lark) -> str:

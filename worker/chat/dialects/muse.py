@@ -18,8 +18,16 @@ from worker.chat.dialects import tagged
 from worker.chat.dialects.harmony import MESSAGE, START, HarmonyHeader, HarmonyReader
 from worker.chat.dialects.sample import NAME, CallSample
 from worker.chat.dialects.tagged import TaggedCalls
-from worker.chat.message import Tool
-from worker.chat.reading.answer import CallGrammar, SyntaxMarks
+from worker.chat.message import Call, Tool
+from worker.chat.reading.answer import (
+    AnswerGrammar,
+    AnswerStart,
+    CallGrammar,
+    SyntaxMarks,
+    ThoughtEnd,
+    ThoughtTags,
+    past_calls,
+)
 from worker.chat.reading.lark import Lark, row, spaced
 from worker.chat.reading.source import Steps
 
@@ -68,35 +76,37 @@ class Muse(msgspec.Struct, frozen=True):
             "muse", markers=(START, MESSAGE, _NEXT, _LAST, *self.calls.marks.markers)
         )
 
-    @property
-    def thought(self) -> tuple[str, str, str]:
-        """The texts that open a thought, end it, and end it with an answer to follow."""
-        return _SELF, _NEXT, f"{_NEXT}{_OPENING}{_USER}"
+    def past(self, calls: Sequence[Call]) -> str:
+        return past_calls(calls)
+
+    def thought_end(self, tags: ThoughtTags, *, is_open: bool) -> ThoughtEnd:  # noqa: ARG002
+        return ThoughtEnd((_SELF,), (_NEXT,), f"{_NEXT}{_OPENING}{_USER}", is_open=False)
 
     def reader(
-        self, tools: Sequence[Tool], *, prompt: str, inline: bool, parallel: bool
+        self, tools: Sequence[Tool], start: AnswerStart, *, inline: bool, parallel: bool
     ) -> MuseReader:
-        """Of one answer, as in `ChatFormat.reader`."""
-        return MuseReader(tools, self.calls, prompt=prompt, inline=inline, parallel=parallel)
+        return MuseReader(tools, self.calls, prompt=start.prompt, inline=inline, parallel=parallel)
 
     def grammar(self, lark: Lark, tools: Sequence[Tool], *, one: bool) -> CallGrammar:
         """As in all messages; one call ends an answer."""
         return self.calls.grammar(lark, tools, one=one)
 
-    def answer(self, lark: Lark, *, call: str = "", body: str = "") -> str:
-        """An answer that is a call or of this body, after its thoughts; an empty one may not come.
+    def answer(
+        self, lark: Lark, _start: AnswerStart, *, call: CallGrammar | None, body: str
+    ) -> AnswerGrammar:
+        """After its thoughts; an empty one may not come.
 
         It follows an opening, with which the prompt ends.
         """
         thought = lark.rule(row(lark.text(_SELF), lark.until(_NEXT), lark.text(_OPENING)))
         kinds: list[str] = []
-        if call:
+        if call is not None:
             # In one piece, so that it may begin as `self` does.
             head = row(f"/{_TO}[^<\\s]{{1,256}}/", lark.text(MESSAGE))
-            kinds.append(row(head, spaced(lark.text(self.calls.marks.opens[0]), call)))
+            kinds.append(row(head, spaced(lark.text(call.opens), f"{call.rest} WS?")))
         if body:
             kinds.append(row(lark.text(_USER), body))
-        return f"{thought}* {lark.one_of(kinds)}"
+        return AnswerGrammar(f"{thought}* {lark.one_of(kinds)}")
 
 
 def found(sample: CallSample) -> Muse | None:

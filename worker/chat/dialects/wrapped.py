@@ -20,7 +20,7 @@ import msgspec
 
 from worker.chat.dialects.sample import MARK, NAME, CallSample
 from worker.chat.message import Call, Tool
-from worker.chat.reading.answer import CallGrammar, Syntax, SyntaxMarks, written
+from worker.chat.reading.answer import BARE, CallGrammar, Syntax, SyntaxMarks, written
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import call_in_json, json_string, json_value, whole_call
 from worker.chat.reading.lark import Lark, repeated, spaced
@@ -95,7 +95,6 @@ def _call_object(source: TextSource, calls: Calls, *, is_strict: bool) -> Steps[
     whole_call(calls, name, kept or "{}", call_id)
 
 
-BARE = "{"
 _OTHER = '/"[A-Za-z0-9]{1,9}"/'  # what stands in other fields: ids
 _PYTHON_TAG = "<|python_tag|>"
 _OBJECT = re.compile(

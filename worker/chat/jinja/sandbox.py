@@ -311,9 +311,12 @@ class Sandbox(ImmutableSandboxedEnvironment):
         if separators is not None:
             self._spend(elements * growth.size(separators))
         return json.dumps(
-            value, ensure_ascii=ensure_ascii, indent=indent, separators=separators,
+            value,
+            ensure_ascii=ensure_ascii,
+            indent=indent,
+            separators=separators,
             sort_keys=sort_keys,
-        )  # fmt: skip
+        )
 
     def _counting(self, name: str, made: Callable[..., Any]) -> Callable[..., Any]:
         """One of Jinja's functions, with its inputs and what its arguments add counted first."""

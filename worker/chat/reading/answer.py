@@ -8,10 +8,13 @@ from collections.abc import Generator, Sequence
 import msgspec
 
 from worker.chat.message import Call, Tool
-from worker.chat.reader import Content, Thought
+from worker.chat.reader import ChatReader, Content, Thought
 from worker.chat.reading.calls import Calls, new_id
-from worker.chat.reading.lark import Lark
+from worker.chat.reading.lark import Lark, spaced
 from worker.chat.reading.source import DamagedError, Steps, StepwiseReader, TextSource
+
+# What opens calls that are bare JSON.
+BARE = "{"
 
 
 class ThoughtTags(msgspec.Struct, frozen=True):
@@ -19,6 +22,35 @@ class ThoughtTags(msgspec.Struct, frozen=True):
 
     open: str = ""
     close: str = ""
+
+
+class ThoughtEnd(msgspec.Struct, frozen=True):
+    """Where thoughts of an answer begin and end, and the text that ends one.
+
+    is_open  whether the answer begins inside one
+    """
+
+    opens: tuple[str, ...]
+    ends: tuple[str, ...]
+    text: str
+    is_open: bool
+
+
+class AnswerStart(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an answer begins.
+
+    prompt  what stands before it
+    tags    of the model's thoughts
+    inside  whether it begins inside a thought
+    opened  with which text of the prompt that begins, at its end; empty: it goes on
+    thinks  whether it may begin with a thought
+    """
+
+    prompt: str
+    tags: ThoughtTags
+    inside: bool
+    opened: str
+    thinks: bool
 
 
 class CallGrammar(msgspec.Struct, frozen=True):
@@ -29,6 +61,18 @@ class CallGrammar(msgspec.Struct, frozen=True):
 
     opens: str
     rest: str
+
+
+class AnswerGrammar(msgspec.Struct, frozen=True):
+    """
+    text      a Lark expression
+    after     holds from this text on; empty: from the start
+    is_bare   nothing can stand before the call or the body
+    """
+
+    text: str
+    after: str = ""
+    is_bare: bool = False
 
 
 class SyntaxMarks(msgspec.Struct, frozen=True):
@@ -65,7 +109,7 @@ class Syntax(msgspec.Struct, frozen=True):
 
     def past(self, calls: Sequence[Call]) -> str:
         """Calls of the past, for templates that show none."""
-        return "\n".join(f"<tool_call>{written(call)}</tool_call>" for call in calls)
+        return past_calls(calls)
 
     def overlap(self, prompt: str) -> str:  # noqa: ARG002
         """The prompt's end, where it is a part of what the answer says."""
@@ -78,6 +122,41 @@ class Syntax(msgspec.Struct, frozen=True):
     def read(self, source: TextSource, calls: Calls) -> Steps[None]:  # noqa: ARG002
         """The calls that come next, with the text that opens them. Raises DamagedError."""
         raise DamagedError
+
+    def reader(
+        self, tools: Sequence[Tool], start: AnswerStart, *, inline: bool, parallel: bool
+    ) -> ChatReader:
+        return AnswerReader(
+            tools,
+            self,
+            start.tags,
+            thinks=start.inside,
+            inline=inline,
+            parallel=parallel,
+            before=self.overlap(start.prompt),
+            opened=start.opened,
+        )
+
+    def thought_end(self, tags: ThoughtTags, *, is_open: bool) -> ThoughtEnd | None:
+        if not tags.close:
+            return None
+        calls = (text for text in self.marks.opens if text != BARE)
+        return ThoughtEnd((tags.open,), (tags.close, *calls), f"\n{tags.close}\n\n", is_open)
+
+    def answer(
+        self, lark: Lark, start: AnswerStart, *, call: CallGrammar | None, body: str
+    ) -> AnswerGrammar:
+        tags, kinds = start.tags, [body] if body else []
+        if call is not None:
+            kinds.insert(0, lark.rule(f"{spaced(lark.text(call.opens), call.rest)} WS?"))
+        kind = lark.one_of(kinds) if len(kinds) > 1 else kinds[0]
+        if start.inside:
+            return AnswerGrammar(f"WS? {kind}", after=tags.close)
+        if start.thinks:
+            opened = lark.text(tags.open.rstrip())
+            thought = lark.rule(f"WS? {opened} {lark.until(tags.close)}")
+            return AnswerGrammar(f"WS? {thought}? WS? {kind}")
+        return AnswerGrammar(f"WS? {kind}", is_bare=True)
 
 
 def without_half(text: str, markers: Sequence[str]) -> str:
@@ -92,6 +171,11 @@ def without_half(text: str, markers: Sequence[str]) -> str:
     return text.removesuffix(
         max((half for half in halves if text.endswith(half)), key=len, default="")
     )
+
+
+def past_calls(calls: Sequence[Call]) -> str:
+    """As a template that knows no calls is asked to write them."""
+    return "\n".join(f"<tool_call>{written(call)}</tool_call>" for call in calls)
 
 
 def written(call: Call) -> str:

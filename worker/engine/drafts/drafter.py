@@ -18,7 +18,7 @@ from worker.engine.drafts.rounds import (
 from worker.engine.sequence import Sequence
 
 
-class Drafter(Rounds[DraftSlot]):
+class Drafter(Rounds[DraftSlot, DraftBackend]):
     """Guesses by a draft model, which reads each sequence itself, whenever it is asked.
 
     It keeps what a slot and the sequence have in common and reads the rest. A new sequence gets

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from collections.abc import Sequence as Ordered
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
+from worker.engine.backend import Backend
 from worker.engine.cost import StepCost
 from worker.engine.draft import (
     NO_LIMITS,
@@ -18,8 +20,10 @@ from worker.engine.draft import (
     expected,
     gains,
 )
+from worker.engine.drafts.drafter import Drafter
+from worker.engine.drafts.heads import HeadBackend, HeadDrafter
 from worker.engine.drafts.recall import RUN, Recall
-from worker.engine.drafts.rounds import Rounds
+from worker.engine.drafts.rounds import DraftBackend, Rounds
 from worker.engine.lookup import MAX_GUESS
 from worker.engine.sequence import Sequence
 
@@ -70,32 +74,66 @@ class Trial:
         self._wait = self._pause = _PAUSE
 
 
+class Drafting(NamedTuple):
+    """What guesses tokens.
+
+    looks_up  the sequence's own text is searched
+    recall    so is what was read and written lately; then nothing is guessed for what names a seed
+    model     a draft model; heads: of the model itself; at most one of them
+    limits    how long and how unlikely guesses may be
+    """
+
+    looks_up: bool = False
+    recall: Recall | None = None
+    model: DraftBackend | None = None
+    heads: HeadBackend | None = None
+    limits: GuessLimits = NO_LIMITS
+
+    @property
+    def is_on(self) -> bool:
+        return self.looks_up or self.model is not None or self.heads is not None
+
+    def rounds(
+        self, vocab_size: int, clock: Callable[[], float], max_stall: float
+    ) -> Rounds[Any, Any] | None:
+        """What guesses in rounds; None: neither a model nor heads."""
+        if self.heads is not None:
+            return HeadDrafter(self.heads, vocab_size, clock, max_stall)
+        if self.model is not None:
+            return Drafter(self.model, vocab_size, clock, max_stall)
+        return None
+
+
+NO_DRAFTING = Drafting()
+
+
 class Guesser:
     """Chooses guesses by what they promise: the sequences' speed, with and without.
 
     What does not pay is switched off, and tried again now and then.
+
+    rounds  the draft model or heads that it asks
     """
 
     def __init__(
         self,
         cost: StepCost,
-        *,
-        looks_up: bool,
-        recall: Recall | None,
-        drafter: Rounds[Any] | None,
-        takes_back: int,
-        limits: GuessLimits = NO_LIMITS,
+        drafting: Drafting,
+        backend: Backend,
+        clock: Callable[[], float],
+        max_stall: float,
     ) -> None:
-        """takes_back: tokens of a guess that can be forgotten"""
+        """backend: that verifies the guesses"""
+        limits = drafting.limits
         self._cost = cost
-        self._recall = recall
-        self._takes_back = takes_back
+        self._recall = drafting.recall
+        self._takes_back = backend.shape.takes_back
         self._longest_text = limits.longest_text or MAX_GUESS
-        if drafter is not None:
-            drafter.longest = min(drafter.longest, limits.longest or drafter.longest)
-            drafter.least = limits.least
-        self._looks_up = looks_up
-        self._drafter = drafter
+        self._looks_up = drafting.looks_up
+        self.rounds = drafting.rounds(backend.vocab_size, clock, max_stall)
+        if self.rounds is not None:
+            self.rounds.longest = min(self.rounds.longest, limits.longest or self.rounds.longest)
+            self.rounds.least = limits.least
         self._record = HitRates()
         self._trials = {"text": Trial(), "model": Trial()}
 
@@ -119,8 +157,8 @@ class Guesser:
 
     def empty(self) -> None:
         """What a draft model or heads hold is gone."""
-        if self._drafter is not None:
-            self._drafter.empty()
+        if self.rounds is not None:
+            self.rounds.empty()
 
     def counts(self, streams: list[Sequence], slot_cells: int, max_rows: int) -> list[int]:
         """Rows of each stream in the coming step: its next token and those guessed behind it.
@@ -149,7 +187,7 @@ class Guesser:
                 if found:
                     draft.offer("text", found, list(range(same, same + len(found))))
                     is_found = True
-        if not is_found and self._drafter is None:
+        if not is_found and self.rounds is None:
             return [1] * len(streams)  # most steps of a text that does not repeat itself
         is_trial = self._ask(drafted, len(streams), max_rows)
         for _, draft, room in drafted:
@@ -183,12 +221,16 @@ class Guesser:
     def _ask(self, drafted: list[tuple[Sequence, Draft, int]], streams: int, max_rows: int) -> bool:
         """Have the draft model guess where that promises to pay, and there is no better copy;
         whether it is a trial, for which there are rows."""
-        drafter, alone = self._drafter, self._cost.decode(streams)
+        drafter, alone = self.rounds, self._cost.decode(streams)
         if drafter is None or drafter.is_broken or not alone:
             return False
         longest = drafter.longest
-        asked = [s for s, draft, _ in drafted if drafter.can_guess(s, longest)
-                 if sum(draft.chances()) < expected(draft.rates["model"], longest)]  # fmt: skip
+        asked = [
+            s
+            for s, draft, _ in drafted
+            if drafter.can_guess(s, longest)
+            if sum(draft.chances()) < expected(draft.rates["model"], longest)
+        ]
         length = self._best_length(drafter, asked, streams, max_rows) if asked else 0
         trial = self._trials["model"]
         if length:
@@ -210,7 +252,7 @@ class Guesser:
         return True
 
     def _best_length(
-        self, drafter: Rounds[Any], asked: Ordered[Sequence], streams: int, max_rows: int
+        self, drafter: Rounds[Any, Any], asked: Ordered[Sequence], streams: int, max_rows: int
     ) -> int:
         """Tokens to guess for each, at the cost of guessing and of verifying; 0: none."""
         alone = self._cost.decode(streams)
@@ -228,7 +270,7 @@ class Guesser:
         saved = (alone / streams - 1 / fastest) * sum(_left(s) for s in asked)
         return best if best and _reading(drafter, asked) < saved else 0
 
-    def _floor(self, drafter: Rounds[Any], asked: int, streams: int, length: int) -> float:
+    def _floor(self, drafter: Rounds[Any, Any], asked: int, streams: int, length: int) -> float:
         """A guess that is less likely than this costs more than it saves."""
         alone, added = self._cost.decode(streams), asked * length
         row = max(0.0, self._cost.decode(streams + added) - alone) / added
@@ -249,7 +291,7 @@ def _shared(promised: Ordered[Ordered[float]], bound: float, count: int) -> list
     return rows
 
 
-def _reading(drafter: Rounds[Any], asked: Ordered[Sequence]) -> float:
+def _reading(drafter: Rounds[Any, Any], asked: Ordered[Sequence]) -> float:
     """Seconds to read what the draft model does not know yet of these."""
     return (drafter.read_row or 0.0) * sum(drafter.num_missing(s) - 1 for s in asked)
 

@@ -93,7 +93,7 @@ class _HeadHeld(DraftSlot):
         return states[:rows]
 
 
-class HeadDrafter(Rounds[_HeadHeld]):
+class HeadDrafter(Rounds[_HeadHeld, HeadBackend]):
     """Guesses by the model's heads.
 
     The model's hidden states are there only when it computes a token, so they are kept until the
@@ -109,18 +109,14 @@ class HeadDrafter(Rounds[_HeadHeld]):
         width, length = backend.fed.shape[1], backend.max_length
         held = [_HeadHeld(index, length, width) for index in range(backend.num_slots)]
         super().__init__(backend, held, vocab_size, clock, max_stall)
-        self._heads = backend
         self._states: dict[Draft, np.ndarray] = {}  # that the next row of each line is fed
 
     def note(self, runs: Iterable[tuple[Sequence, int]], tokens: np.ndarray) -> None:
-        """The model has computed these runs of rows and nothing was sampled yet: keep its states.
-
-        tokens: of the batch's rows; what was guessed wrong is found when it is compared
-        """
+        """Keep the model's states of these rows."""
         if self.is_broken:
             return
         self._calls += 1
-        states = self._heads.model_hidden(len(tokens))
+        states = self._backend.model_hidden(len(tokens))
         runs = list(runs)
         running = {sequence.draft for sequence, _ in runs if sequence.draft is not None}
         first = 0
@@ -170,7 +166,7 @@ class HeadDrafter(Rounds[_HeadHeld]):
         places.sort(key=lambda place: place[2].num_waiting)
         room = min(batch.capacity, max(self._max_rows(), 2 * len(places)))
         count = sum(held.num_waiting for _, _, held in places)
-        if count > self._heads.batch.max_outputs:
+        if count > self._backend.batch.max_outputs:
             batch.clear()
             for _, sequence, held in places:
                 self._feed(sequence, held, min(held.num_waiting - 1, room - batch.size))
@@ -200,18 +196,18 @@ class HeadDrafter(Rounds[_HeadHeld]):
         at = held.length
         tokens = sequence.tokens[at : at + count]
         row = self._backend.batch.add(tokens, at, held.index)
-        self._heads.fed[row : row + count] = held.take(tokens)
+        self._backend.fed[row : row + count] = held.take(tokens)
 
     def _add(self, line: GuessLine[_HeadHeld]) -> int:
         tokens = line.draft.tokens
         position = line.held.length + len(tokens) - 1
         row = self._backend.batch.add_one(tokens[-1], position, line.held.index)
-        self._heads.fed[row] = self._states[line.draft]
+        self._backend.fed[row] = self._states[line.draft]
         return row
 
     def _extend(self, line: GuessLine[_HeadHeld]) -> None:
         super()._extend(line)
-        self._states[line.draft] = self._heads.hidden(line.row).copy()
+        self._states[line.draft] = self._backend.hidden(line.row).copy()
 
     def _place(self, sequence: Sequence, running: Collection[Draft]) -> tuple[_HeadHeld, int]:
         """The sequence's slot, and how many of the rows computed now it has already."""
@@ -250,7 +246,7 @@ class HeadDrafter(Rounds[_HeadHeld]):
 
     def _bound(self, running: Collection[Draft]) -> None:
         """Where too much waits, forget what was used longest ago."""
-        while sum(held.num_waiting for held in self._held) > self._heads.max_waiting:
+        while sum(held.num_waiting for held in self._held) > self._backend.max_waiting:
             rich = [held for held in self._held if held.num_waiting > 1]
             idle = [held for held in rich if held.owner not in running]
             if not rich:

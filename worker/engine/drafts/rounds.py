@@ -58,6 +58,7 @@ class DraftSlot:
 
 
 Held = TypeVar("Held", bound=DraftSlot)
+BackendT = TypeVar("BackendT", bound=DraftBackend)
 
 
 class GuessLine(Generic[Held]):
@@ -73,7 +74,7 @@ class GuessLine(Generic[Held]):
         self.reached = 1.0
 
 
-class Rounds(Generic[Held]):
+class Rounds(Generic[Held, BackendT]):
     """Reads what sequences know and goes on from there, likeliest token by likeliest token.
 
     It needs no word when a sequence ends or waits again: before each guess it compares what a slot
@@ -91,7 +92,7 @@ class Rounds(Generic[Held]):
 
     def __init__(
         self,
-        backend: DraftBackend,
+        backend: BackendT,
         held: list[Held],
         vocab_size: int,
         clock: Callable[[], float],
@@ -109,6 +110,17 @@ class Rounds(Generic[Held]):
         self.cost = StepCost()
         self.read_row: float | None = None
         self.is_broken = False
+
+    def use(self, backend: BackendT) -> None:
+        """Go on with another one of the same model and options, which is empty."""
+        self._backend = backend
+        self.empty()
+
+    def note(self, runs: Iterable[tuple[Sequence, int]], tokens: np.ndarray) -> None:
+        """The model has computed these runs of rows and nothing was sampled yet.
+
+        tokens: of the batch's rows; what was guessed wrong is found when it is compared
+        """
 
     def can_guess(self, sequence: Sequence, length: int) -> bool:
         """Whether so many tokens can be guessed now."""
@@ -215,8 +227,9 @@ class Rounds(Generic[Held]):
                 self._forget(min(idle, key=lambda held: held.used))
             except BatchError as error:
                 self.is_broken = True
-                log.get("engine").warning("what guesses tokens failed and is not used any more",
-                                          reason=str(error))  # fmt: skip
+                log.get("engine").warning(
+                    "what guesses tokens failed and is not used any more", reason=str(error)
+                )
                 return False
             else:
                 return True

@@ -16,8 +16,9 @@ import msgspec
 import numpy as np
 
 from worker import log
+from worker.budget import UNBOUNDED, Budget
 from worker.errors import BackendError, RequestError
-from worker.grammar.constraint import IS_PATIENT, Constraint, ImpatientError
+from worker.grammar.constraint import Constraint
 from worker.grammar.converted import lark_of, regex_of
 from worker.grammar.gbnf import checked_gbnf
 from worker.grammar.keywords import DOUBTFUL, Schema
@@ -158,14 +159,14 @@ class BoundedCache(Generic[K, V]):
 
 
 class Guides:
-    """Compiles constraints and keeps them. Any thread may use it.
+    """Compiles constraints for `vocab` and keeps them. Any thread may use it.
 
     What llguidance needs of the vocabulary is made at the first use, without Python's lock: 0.06 s
     of CPU time and 14 MB for 32,000 tokens, 1.0 s and 113 MB for 262,144.
     """
 
     def __init__(self, vocab: Vocab) -> None:
-        self._vocab = vocab
+        self.vocab = vocab
         self._lock = threading.Lock()
         self._tokenizer: int | None = None
         self._spell: Any = None  # that the tokenizer calls
@@ -182,39 +183,40 @@ class Guides:
         # that take long wait for each other only.
         self._quick, self._long = threading.Lock(), threading.Lock()
 
-    def prepare(self, constraint: Constraint) -> None:
+    def prepare(self, constraint: Constraint, budget: Budget) -> None:
         """Compile it for who holds on to this very object. Raises what `compiled` raises."""
-        matcher = self.compiled(constraint)
+        matcher = self.compiled(constraint, budget)
         with self._lock:
             self._asked.pop(constraint, None)
             self._asked[constraint] = matcher
 
-    def compiled(self, constraint: Constraint) -> Matcher:
+    def compiled(self, constraint: Constraint, budget: Budget = UNBOUNDED) -> Matcher:
         """A matcher at the beginning of a text, to be copied. Raises RequestError.
 
-        What may come first is found here, so copies know it. Raises ImpatientError where it takes
-        longer than ordinary ones and IS_PATIENT is false.
+        What may come first is found here, so copies know it. One that takes longer than ordinary
+        ones makes way first, which raises too.
         """
         with self._lock:
             tokenizer, asked = self.tokenizer, self._asked.get(constraint)
         if asked is not None:
             return asked
         key = constraint.kind, hashlib.blake2b(constraint.text.encode()).digest()
-        found = self._kept.get(key) or self._make(key, constraint, tokenizer)
+        found = self._kept.get(key) or self._make(key, constraint, tokenizer, budget)
         if isinstance(found, Refused):
             what = "takes too much to compile" if found.is_costly else "cannot be held"
             constraint.refuse(f"{what}: {found.why}")
         return found
 
-    def _make(self, key: Key, constraint: Constraint, tokenizer: int) -> Matcher | Refused:
+    def _make(
+        self, key: Key, constraint: Constraint, tokenizer: int, budget: Budget
+    ) -> Matcher | Refused:
         if not self._long_ones.get(key[1]):
             with self._quick:
                 found = self._kept.get(key) or self._attempt(key, constraint, QUICK, tokenizer)
             if not _is_costly(found):
                 return found
             self._long_ones.add(key[1], True, 1)
-        if not IS_PATIENT.get():
-            raise ImpatientError
+        budget.make_way("long")
         with self._long:
             return self._kept.get(key) or self._attempt(key, constraint, FULL, tokenizer)
 
@@ -225,7 +227,7 @@ class Guides:
         if constraint.kind == "gbnf":
             made = self._follow(constraint, effort, tokenizer)
         else:
-            made = compile_within(constraint, effort, tokenizer, self._vocab.size)
+            made = compile_within(constraint, effort, tokenizer, self.vocab.size)
         if isinstance(made, Refused):
             if effort is FULL or not made.is_costly:
                 self._kept.add(key, made, _BYTES_OF_KEY + len(made.why))
@@ -246,13 +248,13 @@ class Guides:
         regex = regex_of(grammar)
         if regex is not None:
             plain = msgspec.structs.replace(constraint, kind="regex", text=regex)
-            made = compile_within(plain, effort, tokenizer, self._vocab.size)
+            made = compile_within(plain, effort, tokenizer, self.vocab.size)
             if isinstance(made, Matcher) or (made.is_costly and effort is QUICK):
                 return made
             if len(grammar.repeats) > LARK_PARTS.most:
                 return made  # in Lark each would be a place of its own
         plain = msgspec.structs.replace(constraint, kind="lark", text=lark_of(grammar))
-        return compile_within(plain, effort, tokenizer, self._vocab.size)
+        return compile_within(plain, effort, tokenizer, self.vocab.size)
 
     def loosening(self) -> Loosen:
         """For the schemas of one request; its CPU time is LOOSENING_S.
@@ -288,7 +290,7 @@ class Guides:
             except RequestError:
                 continue
             with self._quick:
-                made = compile_within(constraint, QUICK, tokenizer, self._vocab.size)
+                made = compile_within(constraint, QUICK, tokenizer, self.vocab.size)
             if isinstance(made, Refused):
                 continue
             made.free()
@@ -306,7 +308,7 @@ class Guides:
         return self._tokenizer
 
     def _make_tokenizer(self) -> int:
-        vocab = self._vocab
+        vocab = self.vocab
         self._spell = _spelling(vocab) if vocab.spells_within else None
         tokens = [
             _MARK + vocab.name(token).encode() if token in vocab.end_tokens or not piece else piece

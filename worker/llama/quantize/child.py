@@ -22,8 +22,12 @@ from worker.llama.quantize.process import QuantizeJob, QuantizerLine
 # Bytes of rows, source and result, that are in memory at once. llama.cpp's default is 8 GiB.
 _BUFFER_BYTES = 512 << 20
 # Keys about the matrix that llama-quantize writes into the file.
-_IMATRIX_KEYS = ("quantize.imatrix.file", "quantize.imatrix.dataset",
-                 "quantize.imatrix.entries_count", "quantize.imatrix.chunks_count")  # fmt: skip
+_IMATRIX_KEYS = (
+    "quantize.imatrix.file",
+    "quantize.imatrix.dataset",
+    "quantize.imatrix.entries_count",
+    "quantize.imatrix.chunks_count",
+)
 _TEXT_BYTES = 127  # of a key's text, without the NUL at its end
 
 

@@ -16,9 +16,13 @@ _MAMBA2 = (r"(blk\.\d+\.)ssm_conv1d\.weight", ("ssm_conv1d.bias",))
 _GATED_DELTA = (r"(blk\.\d+\.)ssm_conv1d\.weight", ("attn_qkv.weight", "attn_gate.weight"))
 # Architecture -> a tensor, and those that a block with it must have too.
 _TOGETHER: dict[str, tuple[str, tuple[str, ...]]] = {
-    "falcon-h1": _MAMBA2, "granitehybrid": _MAMBA2, "nemotron_h": _MAMBA2,
-    "nemotron_h_moe": _MAMBA2, "qwen35": _GATED_DELTA, "qwen35moe": _GATED_DELTA,
-}  # fmt: skip
+    "falcon-h1": _MAMBA2,
+    "granitehybrid": _MAMBA2,
+    "nemotron_h": _MAMBA2,
+    "nemotron_h_moe": _MAMBA2,
+    "qwen35": _GATED_DELTA,
+    "qwen35moe": _GATED_DELTA,
+}
 # Encoder with a window -> layers of its pattern, and the one among them that looks at all.
 _PATTERNS = {"gemma-embedding": (6, -1), "modern-bert": (3, 0)}
 # Their vectors have another width than a token's.
@@ -85,9 +89,11 @@ def _check_together(fields: Fields, names: Collection[str]) -> None:
         for other in needed if match else ():
             if match and match[1] + other not in names:
                 raise refuse(
-                    "MISSING_TENSOR", f"The tensor {match[1]}{other} is missing.",
-                    field=match[1] + other, hint="A part of the model is missing; get it again.",
-                )  # fmt: skip
+                    "MISSING_TENSOR",
+                    f"The tensor {match[1]}{other} is missing.",
+                    field=match[1] + other,
+                    hint="A part of the model is missing; get it again.",
+                )
 
 
 def _check_latent(fields: Fields) -> None:
@@ -142,9 +148,11 @@ def _check_embedder(fields: Fields) -> None:
         name = "enc.blk.0.attn_rel_b.weight"
         if all(tensor.name != name for tensor in tensors):
             raise refuse(
-                "MISSING_TENSOR", f"The tensor {name} is missing.", field=name,
+                "MISSING_TENSOR",
+                f"The tensor {name} is missing.",
+                field=name,
                 hint="A part of the model is missing; get it again.",
-            )  # fmt: skip
+            )
     layers = fields.count(".block_count") or 0
     inner = fields.per_layer(".feed_forward_length", layers) or (0,)
     for tensor in tensors if fields.architecture == "jina-bert-v2" else ():
@@ -153,9 +161,12 @@ def _check_embedder(fields: Fields) -> None:
             2 * inner[0],
         ):
             raise refuse(
-                "TENSOR_SHAPE", f"{tensor.name} has {tensor.shape[-1]} rows, it must have "
-                f"{inner[0]} or twice as many.", field=tensor.name, hint=RECONVERT,
-            )  # fmt: skip
+                "TENSOR_SHAPE",
+                f"{tensor.name} has {tensor.shape[-1]} rows, it must have "
+                f"{inner[0]} or twice as many.",
+                field=tensor.name,
+                hint=RECONVERT,
+            )
 
 
 def _or(fields: Fields, key: str, default: int) -> int:

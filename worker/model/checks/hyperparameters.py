@@ -49,11 +49,20 @@ _STRICT: tuple[tuple[str, str], ...] = (
     *((key, "STRING") for key in (".rope.scaling.type", "general.name")),
     *((key, "BOOL") for key in (".attention.causal", ".rope.scaling.finetuned")),
 )  # fmt: skip
-_PER_LAYER = (".attention.head_count", ".attention.head_count_kv", ".feed_forward_length",
-              ".expert_used_count")  # fmt: skip
-_ABOVE_ZERO = (".rope.freq_base", ".rope.freq_base_swa", ".rope.scaling.factor",
-               ".attention.layer_norm_epsilon", ".attention.layer_norm_rms_epsilon",
-               ".attention.group_norm_epsilon")  # fmt: skip
+_PER_LAYER = (
+    ".attention.head_count",
+    ".attention.head_count_kv",
+    ".feed_forward_length",
+    ".expert_used_count",
+)
+_ABOVE_ZERO = (
+    ".rope.freq_base",
+    ".rope.freq_base_swa",
+    ".rope.scaling.factor",
+    ".attention.layer_norm_epsilon",
+    ".attention.layer_norm_rms_epsilon",
+    ".attention.group_norm_epsilon",
+)
 
 
 def _check_types(fields: Fields) -> None:
@@ -190,8 +199,9 @@ def _check_attention(fields: Fields, layers: int, embedding: int) -> None:
         embedding // heads[0] if (given := fields.count(key)) is None else given
         for key in (".attention.key_length", ".attention.value_length")
     ]
-    for key, length in zip((".attention.key_length", ".attention.value_length"), lengths,
-                           strict=True):  # fmt: skip
+    for key, length in zip(
+        (".attention.key_length", ".attention.value_length"), lengths, strict=True
+    ):
         if not 0 < length <= 65_536:
             fields.bad(key, length, "1 to 65536")
     if not fields.count(".expert_count"):

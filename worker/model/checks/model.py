@@ -75,11 +75,15 @@ def check_architecture(header: Header) -> str:
         return name
     shown = name[:64] if name[:64].isprintable() else repr(name[:64])
     raise refuse(
-        "UNKNOWN_ARCHITECTURE", f"The architecture {shown} is not known to this llama.cpp.",
-        at=header.offsets[_ARCHITECTURE], field=_ARCHITECTURE, got=name[:64],
-        hint="Update llama-cpp-python, if the model is newer than it." if _NAME.fullmatch(name)
+        "UNKNOWN_ARCHITECTURE",
+        f"The architecture {shown} is not known to this llama.cpp.",
+        at=header.offsets[_ARCHITECTURE],
+        field=_ARCHITECTURE,
+        got=name[:64],
+        hint="Update llama-cpp-python, if the model is newer than it."
+        if _NAME.fullmatch(name)
         else RECONVERT,
-    )  # fmt: skip
+    )
 
 
 def check_kind(fields: Fields, purpose: Purpose) -> None:
@@ -87,38 +91,75 @@ def check_kind(fields: Fields, purpose: Purpose) -> None:
     keys, arch = fields.header.keys, fields.architecture
     kind = fields.word("general.type")
     if kind == "adapter" or "adapter.type" in keys:
-        raise refuse("LORA_ADAPTER", "This file is a LoRA adapter, not a model.",
-                     hint="Pass the base model, or merge both with llama-export-lora.")  # fmt: skip
+        raise refuse(
+            "LORA_ADAPTER",
+            "This file is a LoRA adapter, not a model.",
+            hint="Pass the base model, or merge both with llama-export-lora.",
+        )
     if kind == "mmproj" or arch == "clip":
-        raise refuse("MMPROJ", "This file is the image or sound projector of a multimodal model.",
-                     hint="Pass the model that belongs to it; this with --mmproj.")  # fmt: skip
+        raise refuse(
+            "MMPROJ",
+            "This file is the image or sound projector of a multimodal model.",
+            hint="Pass the model that belongs to it; this with --mmproj.",
+        )
     if kind == "imatrix" or any(key.startswith("imatrix.") for key in keys):
-        raise refuse("IMATRIX", "This file is an importance matrix for quantising, not a model.",
-                     hint="Pass the model itself.")  # fmt: skip
+        raise refuse(
+            "IMATRIX",
+            "This file is an importance matrix for quantising, not a model.",
+            hint="Pass the model itself.",
+        )
     if not arch or purpose == "inspect":
         return
     if not fields.header.tensors:
         if "tokenizer.ggml.tokens" in keys:
-            raise refuse("VOCAB_ONLY", "This file holds a vocabulary without a model.",
-                         got=0, hint="Pass the file with the weights.")  # fmt: skip
-        raise refuse("NO_TENSORS", "This file holds no tensors.", got=0,
-                     hint="Pass the file with the weights.")  # fmt: skip
+            raise refuse(
+                "VOCAB_ONLY",
+                "This file holds a vocabulary without a model.",
+                got=0,
+                hint="Pass the file with the weights.",
+            )
+        raise refuse(
+            "NO_TENSORS",
+            "This file holds no tensors.",
+            got=0,
+            hint="Pass the file with the weights.",
+        )
     if arch in ENCODERS and (purpose == "generate" or arch not in EMBEDDERS):
-        raise refuse("ENCODER_ONLY", f"{arch} models turn text into vectors and generate none.",
-                     got=arch, hint="Pass a model that generates text.")  # fmt: skip
+        raise refuse(
+            "ENCODER_ONLY",
+            f"{arch} models turn text into vectors and generate none.",
+            got=arch,
+            hint="Pass a model that generates text.",
+        )
     if arch in ENCODER_DECODERS:
-        raise refuse("ENCODER_DECODER", f"{arch} models need an encoder pass, which is not served.",
-                     got=arch, hint="Pass a decoder-only model.")  # fmt: skip
+        raise refuse(
+            "ENCODER_DECODER",
+            f"{arch} models need an encoder pass, which is not served.",
+            got=arch,
+            hint="Pass a decoder-only model.",
+        )
     if arch in DRAFTERS:
-        raise refuse("DRAFT_MODEL", f"{arch} models only draft tokens for another model.",
-                     got=arch, hint="Pass the model that it drafts for.")  # fmt: skip
+        raise refuse(
+            "DRAFT_MODEL",
+            f"{arch} models only draft tokens for another model.",
+            got=arch,
+            hint="Pass the model that it drafts for.",
+        )
     if fields.get(".attention.causal") is False and purpose == "generate":
-        raise refuse("ENCODER_ONLY", "This model's tokens look ahead, so it continues no text.",
-                     field=fields.full(".attention.causal"), got=False, limit=True,
-                     hint="Pass a decoder-only model.")  # fmt: skip
+        raise refuse(
+            "ENCODER_ONLY",
+            "This model's tokens look ahead, so it continues no text.",
+            field=fields.full(".attention.causal"),
+            got=False,
+            limit=True,
+            hint="Pass a decoder-only model.",
+        )
     if fields.word("tokenizer.ggml.model") in NO_VOCABULARY:
-        raise refuse("NO_TOKENIZER", "This model has no tokenizer, so it cannot read text.",
-                     hint="Pass a file with a vocabulary.")  # fmt: skip
+        raise refuse(
+            "NO_TOKENIZER",
+            "This model has no tokenizer, so it cannot read text.",
+            hint="Pass a file with a vocabulary.",
+        )
 
 
 def _check_quantization_version(fields: Fields) -> None:
@@ -126,6 +167,8 @@ def _check_quantization_version(fields: Fields) -> None:
     quantized = any(ENCODINGS[tensor.type].quantized for tensor in fields.header.tensors)
     if quantized and key not in fields:
         raise refuse(
-            "NO_QUANTIZATION_VERSION", f"The tensors are quantised and {key} is missing.",
-            field=key, hint="Quantise the model again.",
-        )  # fmt: skip
+            "NO_QUANTIZATION_VERSION",
+            f"The tensors are quantised and {key} is missing.",
+            field=key,
+            hint="Quantise the model again.",
+        )

@@ -68,9 +68,13 @@ def _check_type(tensor: TensorInfo) -> None:
     else:
         return
     raise refuse(
-        "TENSOR_TYPE", f"{name} is stored as {kind}, it must be {wanted}.",
-        field=name, got=kind, limit=wanted, hint=RECONVERT,
-    )  # fmt: skip
+        "TENSOR_TYPE",
+        f"{name} is stored as {kind}, it must be {wanted}.",
+        field=name,
+        got=kind,
+        limit=wanted,
+        hint=RECONVERT,
+    )
 
 
 def _check_layers(fields: Fields, tensors: Mapping[str, TensorInfo], layers: int) -> None:
@@ -87,8 +91,14 @@ def _check_layers(fields: Fields, tensors: Mapping[str, TensorInfo], layers: int
         problem = f"Block {got} of {layers} has no tensors"
     else:
         return
-    raise refuse("TENSOR_LAYER", f"{problem}.", field=f"blk.{got}", got=got, limit=layers,
-                 hint="A part of the model is missing; get it again.")  # fmt: skip
+    raise refuse(
+        "TENSOR_LAYER",
+        f"{problem}.",
+        field=f"blk.{got}",
+        got=got,
+        limit=layers,
+        hint="A part of the model is missing; get it again.",
+    )
 
 
 def _check_vocabulary(fields: Fields, tensors: Mapping[str, TensorInfo]) -> None:
@@ -121,9 +131,11 @@ def _check_classifier(fields: Fields, tensors: Mapping[str, TensorInfo]) -> None
             raise refuse(
                 "UNKNOWN_TENSOR",
                 f"llama.cpp reads no {name} in a model of architecture {fields.architecture}.",
-                field=name, got=name, limit=sorted(_OF_CLASSIFIERS),
+                field=name,
+                got=name,
+                limit=sorted(_OF_CLASSIFIERS),
                 hint="Choose another reranker, or convert it again with a current llama.cpp.",
-            )  # fmt: skip
+            )
     inner = 1 if fields.architecture in _ONE_MATRIX else width
     for name, shape in ((_HEAD, (width, inner)), (_HEAD_OUTPUT, (width, outputs))):
         tensor = tensors.get(name)
@@ -189,8 +201,12 @@ def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _missing(name: str) -> NoReturn:
-    raise refuse("MISSING_TENSOR", f"The tensor {name} is missing.", field=name,
-                 hint="A part of the model is missing; get it again.")  # fmt: skip
+    raise refuse(
+        "MISSING_TENSOR",
+        f"The tensor {name} is missing.",
+        field=name,
+        hint="A part of the model is missing; get it again.",
+    )
 
 
 def _wrong_shape(
@@ -200,6 +216,10 @@ def _wrong_shape(
     hint: str = RECONVERT,
 ) -> ModelFileError:
     return refuse(
-        code, f"{tensor.name} has the shape {list(tensor.shape)}, it must be {list(shape)}.",
-        field=tensor.name, got=list(tensor.shape), limit=list(shape), hint=hint,
-    )  # fmt: skip
+        code,
+        f"{tensor.name} has the shape {list(tensor.shape)}, it must be {list(shape)}.",
+        field=tensor.name,
+        got=list(tensor.shape),
+        limit=list(shape),
+        hint=hint,
+    )

@@ -35,8 +35,13 @@ _SUPPRESS, _TEMPLATE = "tokenizer.ggml.suppress_tokens", "tokenizer.chat_templat
 _BYTE_KIND, _MAX_KIND = 6, 6
 MAX_VOCAB, MAX_TOKEN_BYTES, MAX_TEMPLATE_BYTES = 1 << 20, 65_536, 256 << 10
 _BYTE = re.compile(rb"<0x[0-9A-Fa-f]{2}>")
-_FLAGS = ("add_bos_token", "add_eos_token", "add_sep_token", "add_space_prefix",
-          "remove_extra_whitespaces")  # fmt: skip
+_FLAGS = (
+    "add_bos_token",
+    "add_eos_token",
+    "add_sep_token",
+    "add_space_prefix",
+    "remove_extra_whitespaces",
+)
 
 MAX_BYTES = 4 << 20  # T5's has 0.2 MB
 MAX_DEPTH = 1024  # bytes of a text that is replaced; T5's have 24 at most
@@ -119,8 +124,9 @@ def check_tokenizer(fields: Fields) -> None:
     pre = settle_pre(family, model, fields.text(_PRE))
     alone = pre == WHITESPACE and model != WHITESPACE
     if family.bpe and (alone or pre not in PRE_TOKENIZERS):
-        fields.bad(_PRE, pre[:80], "a pre-tokenizer known to this llama.cpp",
-                   "UNKNOWN_PRE_TOKENIZER")  # fmt: skip
+        fields.bad(
+            _PRE, pre[:80], "a pre-tokenizer known to this llama.cpp", "UNKNOWN_PRE_TOKENIZER"
+        )
     tokens = _check_tokens(fields)
     _check_scores(fields, len(tokens))
     _check_kinds(fields, tokens, model)
@@ -140,8 +146,13 @@ def _check_tokens(fields: Fields) -> StringArray:
         fields.bad(_TOKENS, len(tokens), f"1 to {MAX_VOCAB} tokens", "BAD_TOKENS")
     longest = int(tokens.lengths.argmax())
     if int(tokens.lengths[longest]) > MAX_TOKEN_BYTES:
-        raise _bad_token(fields, "TOKEN_TOO_LONG", longest, int(tokens.lengths[longest]),
-                         f"is longer than {MAX_TOKEN_BYTES} bytes")  # fmt: skip
+        raise _bad_token(
+            fields,
+            "TOKEN_TOO_LONG",
+            longest,
+            int(tokens.lengths[longest]),
+            f"is longer than {MAX_TOKEN_BYTES} bytes",
+        )
     if tokens.has_nul():
         first = next(i for i, text in enumerate(tokens.raw_list()) if b"\0" in text)
         raise _bad_token(fields, "BAD_TOKENS", first, tokens[first], "has a NUL byte")
@@ -152,8 +163,13 @@ def _check_tokens(fields: Fields) -> StringArray:
     empty = np.flatnonzero(tokens.lengths == 0)
     stand_ins = tokens.find([b"[EMPTY_%d]" % index for index in empty]) if len(empty) else {}
     for text, index in stand_ins.items():
-        raise _bad_token(fields, "DUPLICATE_TOKEN", index, text.decode(),
-                         "is what llama.cpp calls an empty token")  # fmt: skip
+        raise _bad_token(
+            fields,
+            "DUPLICATE_TOKEN",
+            index,
+            text.decode(),
+            "is what llama.cpp calls an empty token",
+        )
     return tokens
 
 
@@ -183,11 +199,21 @@ def _check_kinds(fields: Fields, tokens: StringArray, model: str) -> None:
         fields.bad(_KINDS, int(numbers[odd[0]]), f"0 to {_MAX_KIND}", "BAD_TOKEN_TYPES")
     for index in np.flatnonzero(numbers[: len(tokens)] == _BYTE_KIND):
         if model == "bert":  # native code aborts where it spells one
-            raise _bad_token(fields, "BAD_BYTE_TOKEN", int(index), tokens[int(index)],
-                             "is said to be a byte, and WordPiece has none")  # fmt: skip
+            raise _bad_token(
+                fields,
+                "BAD_BYTE_TOKEN",
+                int(index),
+                tokens[int(index)],
+                "is said to be a byte, and WordPiece has none",
+            )
         if not _BYTE.fullmatch(tokens.raw(int(index))):
-            raise _bad_token(fields, "BAD_BYTE_TOKEN", int(index), tokens[int(index)],
-                             "is said to be a byte, but is not <0x00> to <0xFF>")  # fmt: skip
+            raise _bad_token(
+                fields,
+                "BAD_BYTE_TOKEN",
+                int(index),
+                tokens[int(index)],
+                "is said to be a byte, but is not <0x00> to <0xFF>",
+            )
 
 
 def _check_length(fields: Fields, key: str, length: int, size: int, code: str) -> None:
@@ -262,10 +288,13 @@ def _check_special(
     for role, added in (("bos", add_bos or always), ("eos", add_eos), ("sep", always)):
         if added and role not in ids:
             raise refuse(
-                "NO_BOS", f"{role.upper()} is to be added to each text, but there is none.",
-                field=f"tokenizer.ggml.{ID_KEYS[role][0]}", got=None, limit=f"0 to {size - 1}",
+                "NO_BOS",
+                f"{role.upper()} is to be added to each text, but there is none.",
+                field=f"tokenizer.ggml.{ID_KEYS[role][0]}",
+                got=None,
+                limit=f"0 to {size - 1}",
                 hint="Set the id, or the add flag to false, with gguf_set_metadata.py.",
-            )  # fmt: skip
+            )
 
 
 def _check_template(fields: Fields) -> None:
@@ -275,22 +304,31 @@ def _check_template(fields: Fields) -> None:
         template = fields.text(key) or ""
         size = len(template.encode())
         if size > MAX_TEMPLATE_BYTES:
-            fields.bad(key, f"{size} bytes long", f"at most {MAX_TEMPLATE_BYTES}",
-                       "TEMPLATE_TOO_LONG")  # fmt: skip
+            fields.bad(
+                key, f"{size} bytes long", f"at most {MAX_TEMPLATE_BYTES}", "TEMPLATE_TOO_LONG"
+            )
 
 
 def _bad_token(fields: Fields, code: str, index: int, got: object, problem: str) -> ModelFileError:
     return refuse(
-        code, f"Token {index} {problem}.", at=fields.header.offsets.get(_TOKENS),
-        field=_TOKENS, got=got, hint=RECONVERT,
-    )  # fmt: skip
+        code,
+        f"Token {index} {problem}.",
+        at=fields.header.offsets.get(_TOKENS),
+        field=_TOKENS,
+        got=got,
+        hint=RECONVERT,
+    )
 
 
 def _bad_merge(fields: Fields, index: int, text: str, problem: str) -> ModelFileError:
     return refuse(
-        "BAD_MERGES", f"Merge {index} {problem}.", at=fields.header.offsets.get(_MERGES),
-        field=_MERGES, got=text, hint=RECONVERT,
-    )  # fmt: skip
+        "BAD_MERGES",
+        f"Merge {index} {problem}.",
+        at=fields.header.offsets.get(_MERGES),
+        field=_MERGES,
+        got=text,
+        hint=RECONVERT,
+    )
 
 
 _NAMED = [b"<0x%02X>" % byte for byte in range(256)]
@@ -312,10 +350,13 @@ def check_spelling(family: Family, model: str, tokens: StringArray) -> None:
     if absent:
         name = _NAMED[absent[0]].decode()
         raise refuse(
-            "BAD_BYTE_TOKEN", f"There is no token {name}, so a text with that byte would fail.",
-            field=_TOKENS, got=len(absent), limit=0,
+            "BAD_BYTE_TOKEN",
+            f"There is no token {name}, so a text with that byte would fail.",
+            field=_TOKENS,
+            got=len(absent),
+            limit=0,
             hint=RECONVERT,
-        )  # fmt: skip
+        )
 
 
 def _absent(model: str, tokens: StringArray) -> list[int]:

@@ -15,14 +15,14 @@ from typing import Any
 import msgspec
 
 from worker import __version__
-from worker.api.common.described import BROKEN, EVENTS, HTML, JSON, LINES, Api, Described, before
-from worker.api.common.errors import reply_of
-from worker.api.common.shapes import (
+from worker.api.answer.errors import reply_of
+from worker.api.answer.shapes import (
     AnthropicErrorReply,
     OllamaErrorReply,
     TeiErrorReply,
     shaped,
 )
+from worker.api.described import BROKEN, EVENTS, HTML, JSON, LINES, Api, Described, before
 from worker.http import paths
 from worker.http.replies import ErrorReply
 from worker.lifecycle.loaded import Loaded

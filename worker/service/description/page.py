@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import msgspec
 
-from worker.api.common.described import JSON
+from worker.api.described import JSON
 from worker.service.description.schemas import PLACE, JsonSchema
 
 

@@ -10,8 +10,8 @@ from html import escape
 import msgspec
 from litestar import Response, get
 
-from worker.api.common.body import HttpRequest
-from worker.api.common.described import HTML, JSON, Described
+from worker.api.described import HTML, JSON, Described
+from worker.api.intake.body import HttpRequest
 
 
 class Description(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import msgspec
 
-from worker.api.common.sampling import FIELD_LIMITS, SamplingFields
+from worker.api.intake.sampling import FIELD_LIMITS, SamplingFields
 from worker.engine.sampling import SamplingParams
 
 # `name  text`, `name, name  text`, or the names alone where the text follows in the next lines.

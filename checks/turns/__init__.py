@@ -1,0 +1,1 @@
+"""How many turns a request takes through the code, and how much hangs together with it."""

@@ -1,1 +1,0 @@
-"""What several APIs have: bodies, sampling, constraints, chats, answers, errors."""

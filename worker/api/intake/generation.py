@@ -1,0 +1,86 @@
+"""What any API asks for, in one neutral form: each API makes one of these and frames what comes.
+
+an API's own struct -> ChatInput (chat only) -> Generation -> engine Requests -> Sequences
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+
+import msgspec
+
+from worker.api.intake.prompts import TextPrompt, Truncated
+from worker.chat.reader import ChatReader, PlainReader
+from worker.engine.request import GenerationParams, Request
+from worker.errors import RequestError
+from worker.limits import LOGPROBS, SEQUENCES
+
+
+class Generation(msgspec.Struct, frozen=True, kw_only=True):
+    """Prompts to continue, each `copies` times, of which the best `params.n` are answered.
+
+    prompts    at least one
+    best_of    copies of each prompt; None: as many as are answered
+    reader     reads one answer; each has its own
+    truncated  what was left out of the prompt; None: nothing
+    warnings   what else was asked for and is not done, a sentence each
+    left_out   media that the model does not get, a sentence each
+    model      the name that the answer gives it
+    """
+
+    prompts: tuple[TextPrompt, ...]
+    params: GenerationParams = GenerationParams()
+    best_of: int | None = None
+    reader: Callable[[], ChatReader] = PlainReader
+    truncated: Truncated | None = None
+    warnings: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    model: str = ""
+
+    @property
+    def copies(self) -> int:
+        """Sequences of each prompt."""
+        return self.params.n if self.best_of is None else self.best_of
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return sum(len(prompt.tokens) for prompt in self.prompts)
+
+    @property
+    def multiplied_by(self) -> str:
+        """The client's field that makes it more than one sequence."""
+        if self.copies > self.params.n:
+            return "best_of"
+        return "n" if self.params.n > 1 else self.params.prompt_param
+
+    def check(self) -> None:
+        """Raise RequestError that names the first field that cannot be.
+
+        What a single sequence must fulfil the engine checks.
+        """
+        n, copies, logprobs = self.params.n, self.copies, self.params.logprobs
+        if not 1 <= n <= SEQUENCES.most:
+            raise RequestError(f"n must be from 1 to {SEQUENCES.most}.", param="n")
+        if not n <= copies <= SEQUENCES.most:
+            raise RequestError(f"best_of must be from n to {SEQUENCES.most}.", param="best_of")
+        count = len(self.prompts) * copies
+        if count > SEQUENCES.most:
+            raise RequestError(
+                f"{count} continuations were asked for, {SEQUENCES.most} is the most.",
+                param=self.multiplied_by,
+            )
+        if logprobs is not None and not 0 <= logprobs <= LOGPROBS.most:
+            raise RequestError(f"logprobs must be from 0 to {LOGPROBS.most}.", param="logprobs")
+
+    def requests(self) -> list[Request]:
+        """One for each continuation, those of a prompt side by side. Raises RequestError."""
+        self.check()
+        name, copies = uuid.uuid4().hex, self.copies
+        return [
+            Request(
+                id=f"{name}-{place * copies + copy}", prompt=prompt, params=self.params, copy=copy
+            )
+            for place, prompt in enumerate(self.prompts)
+            for copy in range(copies)
+        ]

@@ -1,0 +1,142 @@
+"""Puts a worker together from what loading made: the engine, its thread, and what is around it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+import msgspec
+
+from worker import log
+from worker.cache.store import Store
+from worker.engine.draft import GuessLimits
+from worker.engine.drafts.guesser import Drafting
+from worker.engine.embedding import EmbeddingLane
+from worker.engine.engine import Engine
+from worker.engine.thread import EngineThread
+from worker.errors import WorkerError
+from worker.lifecycle.adapter_loader import AdapterLoader
+from worker.lifecycle.adapters import ServedAdapters
+from worker.lifecycle.kept import Recalled, open_store
+from worker.lifecycle.loaded import Loaded
+from worker.lifecycle.loading import Native, gpu_bytes, open_backend, open_draft
+from worker.lifecycle.media import MediaReader
+from worker.lifecycle.prepared import Prepared
+from worker.lifecycle.slots import named_slots
+from worker.llama.companion import Heads
+from worker.llama.process.pipe import write
+from worker.llama.weights import Weights
+from worker.settings import Settings
+
+
+class LoadedParts(NamedTuple):
+    """What loading makes."""
+
+    prepared: Prepared
+    native: Native
+    store: Store | None
+    recalled: Recalled | None
+    media: MediaReader | None
+    vram_bytes: int
+
+    def close(self) -> None:
+        if self.media is not None:
+            self.media.close()
+        self.native.close()
+
+    def compose(
+        self, settings: Settings, model_id: str, on_failure: Callable[[WorkerError], None]
+    ) -> Loaded:
+        """The engine over the model, in a thread that is not started, and what routes ask."""
+        prepared, backend, clock = self.prepared, self.native.backend, time.monotonic
+        max_stall = settings.max_stall_ms / 1e3
+        engine = Engine(
+            backend,
+            clock,
+            self.store,
+            _drafting(settings, self),
+            backend.embedder and EmbeddingLane(backend.embedder, clock, max_stall),
+            max_running=prepared.plan.num_slots,
+            max_stall=max_stall,
+        )
+        thread = EngineThread(
+            engine, settings.queue_size, on_failure, write, backend.spin.form_team
+        )
+        adapters = ServedAdapters(
+            (model_id, *settings.alias), prepared.adapters, may_change=bool(settings.lora_dir)
+        )
+        loaded = Loaded(
+            settings=settings,
+            model_id=model_id,
+            config=prepared.config,
+            plan=prepared.plan,
+            devices=prepared.devices,
+            native=self.native,
+            guesses=prepared.guesses,
+            adapters=adapters,
+            adapter_loader=AdapterLoader(
+                settings, prepared.config, adapters, thread, lambda: loaded.backend
+            ),
+            engine=thread,
+            store=self.store,
+            slots=named_slots(settings, prepared, backend, thread),
+            media=self.media,
+            loaded_vram_bytes=self.vram_bytes,
+        )
+        return loaded
+
+
+def load_parts(
+    weights: Weights,
+    settings: Settings,
+    prepared: Prepared,
+    media: MediaReader | None,
+    timed: Callable[[str], AbstractContextManager[None]],
+) -> LoadedParts:
+    """All that stands over loaded weights, which are closed where this fails.
+
+    media: that is being loaded beside them
+    timed: notes how long a part takes
+    """
+    backend, draft = open_backend(weights, settings, prepared), None
+    try:
+        with timed("draft"):
+            try:
+                draft = open_draft(settings, prepared, backend)
+            except WorkerError as error:
+                if settings.uses_heads or not prepared.uses_heads:
+                    raise
+                prepared = msgspec.structs.replace(prepared, guesses="auto")
+                log.get("load").warning(
+                    "the file's heads that guess tokens are not used", reason=str(error)
+                )
+        with timed("store"):
+            store = open_store(settings, prepared, backend)
+            recalls = prepared.guesses in ("auto", "both")
+            recalled = Recalled(settings, prepared) if recalls else None
+        if media is not None:
+            media.wait(backend.context.rows_together)
+        native = Native(backend, draft)
+        vram_bytes = gpu_bytes(prepared.devices, native)
+        return LoadedParts(prepared, native, store, recalled, media, vram_bytes)
+    except BaseException:
+        Native(backend, draft).close()
+        raise
+
+
+def _drafting(settings: Settings, made: LoadedParts) -> Drafting:
+    draft = made.native.draft
+    is_heads = isinstance(draft, Heads)
+    return Drafting(
+        looks_up=made.prepared.guesses in ("auto", "ngram", "both"),
+        recall=made.recalled and made.recalled.recall,
+        model=None if is_heads else draft,
+        heads=draft if is_heads else None,
+        limits=GuessLimits(
+            longest=settings.draft_max,
+            longest_text=settings.ngram_max or settings.draft_max,
+            least=settings.draft_p_min,
+        ),
+    )

@@ -1,0 +1,34 @@
+"""What the APIs are told of the model that is loaded."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from worker.api.intake.facts import ModelFacts
+from worker.lifecycle.default_sampling import default_sampling
+from worker.lifecycle.loaded import Loaded
+
+
+def facts_of(loaded: Loaded) -> ModelFacts:
+    """They are others after each sleep."""
+    return _facts(loaded, loaded.backend)
+
+
+@lru_cache(maxsize=1)
+def _facts(loaded: Loaded, _backend: object) -> ModelFacts:
+    backend = loaded.backend
+    return ModelFacts(
+        model_id=loaded.model_id,
+        config=loaded.config,
+        settings=loaded.settings,
+        sampling=default_sampling(loaded.config, loaded.settings),
+        capabilities=loaded.capabilities,
+        max_length=backend.max_length,
+        needs_rest=backend.shape.needs_rest,
+        vocab=backend.vocab,
+        guides=backend.guides,
+        embedder=backend.embedder,
+        media=loaded.media,
+        adapters=loaded.adapters,
+        slots=loaded.slots,
+    )
