@@ -5,7 +5,8 @@
 #   docker run --publish 127.0.0.1:8080:8080 --volume ~/models:/models:ro gguf-worker --model /models/FILE.gguf
 #
 # The image runs on any x86-64 or ARM64 CPU of its architecture. Without --model it serves the demo
-# model. Keys: --env LLAMA_API_KEY, or --api-key-file with a mounted file.
+# model. Keys: --env LLAMA_API_KEY, or --api-key-file with a mounted file. Without a key, other
+# containers that ask for http://worker:8080 need --allowed-hosts worker.
 
 FROM python:3.12-slim-bookworm AS build
 RUN apt-get update && apt-get install --yes --no-install-recommends g++ make && rm -rf /var/lib/apt/lists/*

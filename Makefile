@@ -1,4 +1,5 @@
 # Options: BACKEND=cpu|cuda|metal|vulkan|blas  RPC=1  MTMD=0  FLEET=1  LOCKED=1  PYTHON=python3.12  ARGS="for the command"
+# LLAMA_CPP=FOLDER|TARBALL|b11549  builds that llama.cpp under the bindings; LLAMA_CPP=pinned theirs again.
 # GGUF_WORKER_WHEELS=dist  installs llama-cpp-python from a wheel in that folder or at that URL.
 # Works with GNU make 3.81. Every target that needs it installs what is missing first.
 
@@ -160,7 +161,7 @@ constraints.txt:
 # Versions and hashes for `make install LOCKED=1`.
 requirements.lock:
 	@$(call VENV,lock,scripts/lock/tools.txt)
-	@.venv-lock/bin/uv pip compile --quiet pyproject.toml scripts/lock/build.in --extra otel --constraint constraints.txt \
+	@.venv-lock/bin/uv pip compile --quiet --no-emit-package diskcache pyproject.toml scripts/lock/build.in --extra otel --constraint constraints.txt \
 		--universal --generate-hashes --no-annotate --no-emit-index-url --custom-compile-command "make $@" --output-file $@
 
 dist/sbom.cdx.json:

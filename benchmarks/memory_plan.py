@@ -86,6 +86,7 @@ def measure(path: Path, settings: Settings) -> LoadedBytes:
         threads_batch=machine.usable_cpus(),
         cache_type_k=settings.cache_type_k,
         cache_type_v=settings.cache_type_v,
+        flash_attn=settings.flash_attn,
     )
     with LlamaBackend.open(
         path, LoadOptions(n_gpu_layers=0, mmap=bool(settings.mmap)), options

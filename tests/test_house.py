@@ -93,7 +93,7 @@ RESERVED: dict[str, set[str]] = {
     },
     "threading": {
         "llama", "lifecycle", "engine/thread.py", "chat/jinja/sandbox.py", "cache/disk.py",
-        "cache/folder.py", "child.py", "log.py", "cli/top/screen.py",
+        "cache/folder.py", "child.py", "log.py",
     },
 }  # fmt: skip
 

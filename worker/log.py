@@ -83,6 +83,8 @@ def in_utf8(text: str) -> str:
 
 def harmless(text: str) -> str:
     """Text from a file, a name or a network, in one line that does not control a terminal."""
+    if text.isascii() and text.isprintable():
+        return text
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape").decode() for c in in_utf8(text)
     )

@@ -99,7 +99,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "this machine, *: all (none)", "A,B")] = ()
     allowed_hosts: Annotated[tuple[str, ...], Option("--allowed-hosts", values.host_names,
         "names, besides addresses and localhost, by which clients may reach a worker without a "
-        "key, such as llm.example.com or *.example.com; *: any (private names only)", "NAME,...")
+        "key, such as worker, llm.example.com or *.svc; *: any (none)", "NAME,...")
         ] = ()
     api_prefix: Annotated[str, Option("--api-prefix", values.prefix,
         "serve all paths under this prefix as well (none)", "/PATH")] = ""

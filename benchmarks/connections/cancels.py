@@ -27,7 +27,9 @@ def _asked(worker: HeldWorker, words: int) -> socket.socket:
         {"prompt": prompt, "max_tokens": 1000, "stream": True, "ignore_eos": True}
     ).encode()
     peer = socket.create_connection((worker.host, worker.port), timeout=_TIMEOUT_S)
-    head = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body)
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(
+        body
+    )
     peer.sendall(head + body)
     return peer
 

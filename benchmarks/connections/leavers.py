@@ -33,7 +33,9 @@ def leave(host: str, port: int, draw: random.Random, *, tokens: int, words: int)
         "prompt": "".join(draw.choices(_WORDS, k=count)), "max_tokens": tokens,
         "stream": streams, "ignore_eos": True,
     }).encode()  # fmt: skip
-    head = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body)
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(
+        body
+    )
     sent = {
         "before the head": 0,
         "in the head": draw.randrange(1, len(head)),

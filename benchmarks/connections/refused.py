@@ -39,7 +39,7 @@ class Refusals(NamedTuple):
 
 def _request(tokens: int) -> bytes:
     body = json.dumps({"prompt": _PROMPT, "max_tokens": tokens, "ignore_eos": True}).encode()
-    return b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (
+    return b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (
         len(body), body,
     )  # fmt: skip
 

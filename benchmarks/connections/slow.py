@@ -8,12 +8,12 @@ import socket
 import threading
 from types import TracebackType
 
-_HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\n"
+_HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
 # What each says at first; then a byte a second. The last asks for much and reads nothing.
 FIRST_WORDS = {
     "head": _HEAD + b"X-Slow: ",
     "body": _HEAD + b"Content-Length: 100000\r\n\r\n{",
-    "reader": b"GET /openapi.json HTTP/1.1\r\nHost: a\r\n\r\n" * 2,
+    "reader": b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2,
 }
 _PERIOD_S = 1.0
 _SLICES = 20  # so that they do not all speak at once

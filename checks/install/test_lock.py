@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 import tomllib
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 import pytest
+from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from scripts.install.environment import Record, goal_of
 from scripts.install.lock import EXTRAS, LOCK, entries, write_requirements
+from scripts.install.source import UNUSED
 from scripts.install.talk import InstallError
 
 ROOT = Path(__file__).parents[2]
@@ -89,3 +92,38 @@ def test_locked_stays_locked() -> None:
     assert plain.packages != locked.packages
     with pytest.raises(InstallError, match="extra dev"):
         goal_of(locked, None, None, ["dev"])
+
+
+def test_nothing_is_locked_that_nobody_asks_for() -> None:
+    """Each package is asked for by the worker, by what builds it, or by one that is, as their
+    installed metadata say; only what a line of the bindings asks for and nothing imports is out."""
+    built_with = (ROOT / "scripts" / "lock" / "build.in").read_text().splitlines()
+    waiting = {canonicalize_name(line) for line in built_with if not line.startswith("#")}
+    waiting |= {"gguf-worker"}
+    reached: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        reached.add(name)
+        try:
+            wanted = [Requirement(text) for text in requires(name) or ()]
+        except PackageNotFoundError:  # of another system, or a build tool
+            wanted = []
+        for each in wanted:
+            is_unused = name == "llama-cpp-python" and UNUSED.match(f'"{each.name}"')
+            if not is_unused and (not each.marker or _applies(each.marker)):
+                waiting |= {canonicalize_name(each.name)} - reached
+    # What builds wheels is installed for the build alone; of those, tests have these too.
+    known = {name for name in PINS if _is_installed(name)} - {"pluggy"}
+    assert known - reached == set()
+    assert "diskcache" not in PINS
+
+
+def _applies(marker: Marker) -> bool:
+    return any(marker.evaluate({"extra": extra}) for extra in ("", *EXTRAS, "standard"))
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return bool(version(name))
+    except PackageNotFoundError:
+        return False

@@ -16,18 +16,18 @@ from tests.service.bodies import BAD_BODIES, BAD_FIELDS
 LARGE = 50_000  # bytes of a bad body that is sent as often as others
 WATCH_S = 4.0
 LOOKS = ("/metrics", "/health", "/v1/models", "/info", "/props", "/slots", "/version", "/",
-         "/v1/requests", "/openapi.json", "/docs", "/tokenizer_info", "/api/tags")  # fmt: skip
+         "/v1/requests", "/openapi.json", "/tokenizer_info", "/api/tags")  # fmt: skip
 POSTS = ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/api/chat",
          "/api/generate", "/execute", "/v1/jobs", "/v1/infer", "/tokenize", "/detokenize",
          "/apply-template", "/cancel", "/infill")  # fmt: skip
 BAD_HTTP = (
     b"GARBAGE\r\n\r\n",
-    b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: -5\r\n\r\n",
-    b"POST /execute HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
-    b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 100_000 + b"\r\n\r\n",
-    b"GET /../../etc/passwd HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+    b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
+    b"POST /execute HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 100_000 + b"\r\n\r\n",
+    b"GET /../../etc/passwd HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-    b"POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef",
+    b"POST /tokenize HTTP/1.1\r\nHost: [::1]\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabc",
 )
 # The last line of a whole stream, by path.
 _LAST: dict[str, tuple[bytes, ...]] = {

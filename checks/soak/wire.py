@@ -35,7 +35,7 @@ class WireAnswer:
 
 def request_bytes(method: str, path: str, body: bytes = b"", **headers: str) -> bytes:
     """A request as it goes over the wire; `_` in a header's name stands for `-`."""
-    lines = [f"{method} {path} HTTP/1.1", "Host: soak", f"Content-Length: {len(body)}"]
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     return "\r\n".join([*lines, "", ""]).encode() + body
 

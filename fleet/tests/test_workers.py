@@ -84,7 +84,7 @@ def test_every_api_answers_as_its_worker(
     assert own.headers["content-type"] == through.headers["content-type"]
 
 
-@pytest.mark.parametrize("path", ["/props", "/version", "/tokenizer_info", "/docs"])
+@pytest.mark.parametrize("path", ["/props", "/version", "/tokenizer_info", "/openapi.json"])
 def test_what_is_asked_without_a_body(fleet: str, workers: list[Server], path: str) -> None:
     """Descriptions and properties are one worker's."""
     own = http.get(workers[0].url + path, headers={"authorization": f"Bearer {KEY}"})

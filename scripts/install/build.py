@@ -16,8 +16,10 @@ from pathlib import Path
 from scripts.install.commands import locked, output_of, run
 from scripts.install.lock import locked_text, write_requirements
 from scripts.install.proof import options_without
-from scripts.install.source import NAME, cache_folder, fetch
+from scripts.install.runtime import linker_flags
+from scripts.install.source import NAME, UNUSED, cache_folder, fetch, unpack
 from scripts.install.talk import InstallError, advice, say, since
+from scripts.install.upstream import Upstream, graft
 
 HOOK = Path(__file__).with_name("llama-cpp-options.cmake")
 # What the build is told by files.
@@ -54,6 +56,7 @@ class Library:
     without   features of the CPU that its kernels must not use: they failed the proof
     portable  it runs on other CPUs too
     mtmd      what reads pictures and sounds is built too
+    upstream  the llama.cpp that it is built from; None: the one that the bindings bring
     wheels    a folder or URL where pip finds it built; empty: it is built here
     """
 
@@ -66,6 +69,7 @@ class Library:
     portable: bool = field(default=False, repr=False)
     wheels: str = field(default="", repr=False)
     mtmd: bool = field(default=True, repr=False)
+    upstream: Upstream | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         if self.wheels:
@@ -74,7 +78,8 @@ class Library:
         kind += f"{' + rpc' * self.rpc}{', locked' * self.locked}"
         kind += ", without mtmd" * (not self.mtmd)
         without = f" without {' and '.join(self.without)}" if self.without else ""
-        return f"{NAME} {self.version} for {kind}{without}"
+        other = f" with llama.cpp {self.upstream.name}" if self.upstream else ""
+        return f"{NAME} {self.version}{other} for {kind}{without}"
 
     @property
     def options(self) -> list[str]:
@@ -111,7 +116,8 @@ class Library:
         lock = [locked_text(NAME)] if self.locked else []
         hooks = [file.read_text() for file in HOOK_FILES]
         features = "" if self.portable else cpu_features()
-        return key_of(self, self.options, *hooks, features, *lock)
+        other = [self.upstream.name] if self.upstream else []
+        return key_of(self, self.options, *hooks, UNUSED.pattern, features, *lock, *other)
 
 
 def key_of(*values: object) -> str:
@@ -162,7 +168,13 @@ def build(library: Library, pip: list[str], folder: Path, log: Path) -> Path:
     say(f"building {library} from source, {jobs} at a time (log: {log})")
     lock = write_requirements(folder, library=True) if library.locked else None
     source = fetch(library.version, pip, folder, log, lock)
-    options = shlex.join([*library.options, f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={HOOK}"])
+    (folder / "source").mkdir()
+    source = unpack(source, folder / "source")
+    if library.upstream:
+        graft(source, library.upstream, rpc=library.rpc)
+    options = shlex.join(
+        [*library.options, *linker_flags(), f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={HOOK}"]
+    )
     # Without pip's cache, which would give the wheel of another backend.
     command = [*pip, "wheel", "-v", "--no-deps", "--no-cache-dir"]
     if library.locked:

@@ -18,10 +18,12 @@ from scripts.install.lock import LOCK, check_extras, write_requirements
 from scripts.install.proof import is_kept, next_without, prove
 from scripts.install.source import NAME, fetch_templates, templates_folder
 from scripts.install.talk import InstallError, say, since
+from scripts.install.upstream import Upstream, find
 
 # `--extra fleet` installs the distribution in that folder beside the worker.
 FLEET_EXTRA = "fleet"
 FLEET = ROOT / "fleet"
+LLAMA_CPP = "LLAMA_CPP"  # names another llama.cpp: see `find`
 WHEELS = "GGUF_WORKER_WHEELS"  # names a folder or URL where the library lies built
 
 
@@ -48,7 +50,10 @@ class Environment:
         self.record = Record()
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
             values = json.loads(self.file.read_text())
-            self.record = Record(**values | {"library": Library(**values["library"])})
+            library = values["library"]
+            if library.get("upstream"):
+                library["upstream"] = Upstream(**library["upstream"])
+            self.record = Record(**values | {"library": Library(**library)})
 
     def keep(self, record: Record) -> None:
         """Write the record; half a record is read as an empty one."""
@@ -132,12 +137,18 @@ def goal_of(
         old.without,
         wheels=_place(os.environ.get(WHEELS, old.wheels)),
         mtmd=os.environ.get("MTMD", "1" if old.mtmd else "0") != "0",
+        upstream=find(os.environ[LLAMA_CPP]) if LLAMA_CPP in os.environ else old.upstream,
     )
     if library.wheels:
         _check_unbuilt(library)
     extras = sorted({*record.extras, *extra})
     projects = [ROOT, *([FLEET] if FLEET_EXTRA in extras else [])]
     packages = key_of(*map(_project, projects), CONSTRAINTS.read_text())
+    if library.locked and library.upstream:
+        raise InstallError(
+            "LOCKED=1 takes nothing without a known hash, and LLAMA_CPP names a source of your "
+            "own: leave one of them out (LLAMA_CPP=pinned, LOCKED=0)."
+        )
     if library.locked:
         check_extras(extras)
         packages = key_of(packages, LOCK.read_text() if LOCK.exists() else "")
@@ -167,6 +178,7 @@ def _check_unbuilt(library: Library) -> None:
         "CMAKE_ARGS": bool(library.cmake_args),
         "LOCKED=1": library.locked,
         "MTMD=0": not library.mtmd,
+        "LLAMA_CPP": library.upstream is not None,
     }
     for name in (name for name, is_asked in asked.items() if is_asked):
         raise InstallError(
@@ -255,6 +267,7 @@ def write_constraints() -> None:
     found = [entry["metadata"] for entry in json.loads(report)["install"]]
     pins = {each["name"].lower().replace("_", "-"): each["version"] for each in found}
     del pins["gguf-worker"]
+    pins.pop("diskcache", None)  # see `source.UNUSED`
     lines = ["# Written by `make constraints.txt`: the worker, its tools and its build tools."]
     lines += [f"{name}=={version}" for name, version in sorted(pins.items())]
     CONSTRAINTS.write_text("\n".join(lines) + "\n")

@@ -11,6 +11,9 @@ from scripts.install.commands import locked, run
 from scripts.install.talk import say
 
 NAME = "llama-cpp-python"
+# A line of the bindings' requirements. Only their high-level cache imports it, which nothing here
+# does; it has an advisory without a fixed version (CVE-2025-69872).
+UNUSED = re.compile(r'\s*"diskcache\b')
 TEMPLATE = re.compile(r"[^/]+/vendor/llama\.cpp/models/templates/([\w.+-]+\.jinja)")
 
 
@@ -42,6 +45,17 @@ def fetch(
     source = next(folder.glob("*.tar.gz"))
     keep_templates(source, templates_folder(version))
     return source
+
+
+def unpack(source: Path, folder: Path) -> Path:
+    """Its files in the folder, without what the bindings ask for and nothing here imports."""
+    with tarfile.open(source) as archive:
+        archive.extractall(folder, filter="data")
+    (top,) = (each for each in folder.iterdir() if each.is_dir())
+    project = top / "pyproject.toml"
+    lines = project.read_text().splitlines(keepends=True)
+    project.write_text("".join(line for line in lines if not UNUSED.match(line)))
+    return top
 
 
 def keep_templates(source: Path, target: Path) -> None:

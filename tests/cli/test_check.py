@@ -75,7 +75,7 @@ def test_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert good | {"seconds": 0} == {
         "file": str(folder / "good.gguf"), "ok": True, "code": None, "message": None, "hint": None,
         "offset": None, "field": None, "architecture": "llama", "quant": "Q4_0", "files": 1,
-        "does": "writes text", "flaw": None,
+        "does": "writes text", "flaw": None, "newer": None,
         "bytes": size, "weights_read": False, "checksum": None, "tensors": [], "seconds": 0,
     }  # fmt: skip
     assert (cut["ok"], cut["code"], cut["bytes"]) == (False, "TRUNCATED", size - 1000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 from pathlib import Path
 
@@ -97,6 +98,21 @@ def test_the_cache_has_a_line_of_its_own(model: str, capsys: pytest.CaptureFixtu
     assert "no states of ended conversations are kept" in capsys.readouterr().out
     assert main(["plan", model, "--cache-ram", "2000"]) == 4
     assert "does not fit" in capsys.readouterr().out
+
+
+def test_a_library_that_dies_leaves_an_estimate(
+    model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command does not die with it, and says what is estimated."""
+    assert plan_of(capsys, model).is_asked
+
+    def die(_: object) -> None:
+        faulthandler.disable()
+        os.abort()
+
+    monkeypatch.setattr("worker.lifecycle.buffers.asking", die)
+    assert main(["plan", model]) == 0
+    assert "at once, estimated" in capsys.readouterr().out
 
 
 def test_what_does_not_fit_exits_with_4(model: str, capsys: pytest.CaptureFixture[str]) -> None:

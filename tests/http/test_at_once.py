@@ -43,7 +43,8 @@ def full(tiny: Path) -> Generator[Server]:
 
 
 def asked(body: bytes, headers: str = "", method: str = "POST", path: str = PATH) -> bytes:
-    head = f"{method} {path} HTTP/1.1\r\nHost: a\r\n{headers}Content-Length: {len(body)}\r\n\r\n"
+    headers = f"Host: localhost\r\n{headers}Content-Length: {len(body)}\r\n"
+    head = f"{method} {path} HTTP/1.1\r\n{headers}\r\n"
     return head.encode() + body
 
 
@@ -141,7 +142,7 @@ def test_a_reader_who_takes_nothing_is_not_written_to() -> None:
         server = Listener(listening, Connections(10, 60, 60), make)
         reader, writer = await asyncio.open_connection(*listening.getsockname(), limit=2**16)
         with listening:
-            ask = b"GET / HTTP/1.1\r\nHost: a\r\n"
+            ask = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
             writer.write((ask + b"\r\n") * 11 + ask + b"Connection: close\r\n\r\n")
             while not state.connections:
                 await asyncio.sleep(0)

@@ -28,7 +28,7 @@ from worker.http import connections as module
 from worker.http.connections import GUESTS, Connection, Connections
 from worker.limits import BODIES, CONNECTIONS, PIPELINED
 
-HEALTH = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
+HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 FEW_FILES = 30
 
 
@@ -147,7 +147,7 @@ def few_files(tiny: Path) -> Generator[Server]:
         b"",
         HEALTH,
         b"GET /hea",
-        b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 50\r\n\r\n{",
+        b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n{",
     ],
     ids=["silent", "answered", "head", "body"],
 )
@@ -174,7 +174,7 @@ def streaming(tokens: int) -> bytes:
     """A request for a stream of so many tokens."""
     body = {"prompt": "a", "max_tokens": tokens, "stream": True, "ignore_eos": True}
     data = json.dumps(body).encode()
-    head = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
     return head + b"Content-Length: %d\r\n\r\n" % len(data) + data
 
 
@@ -222,7 +222,7 @@ def test_a_head_must_arrive(crowded: Server, has_asked: bool, sent: bytes) -> No
 
 def test_a_body_must_arrive(crowded: Server) -> None:
     """A 408, and the connection is closed at last."""
-    head = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
     head += b"Content-Length: 50\r\n\r\n{"
     (peer,) = connected(crowded, 1, head)
     with peer:
@@ -278,7 +278,7 @@ def test_a_reader_that_stops_is_let_go(tiny: Path) -> None:
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             host, port = server.url.removeprefix("http://").split(":")
             peer.connect((host, int(port)))
-            head = b"POST /tokenize HTTP/1.1\r\nHost: a\r\n"
+            head = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\n"
             peer.sendall(head + b"Content-Length: %d\r\n\r\n" % len(data) + data)
             server.wait_for("a reader stopped reading; its connection was closed")
         assert server.post({"prompt": "a", "max_tokens": 1}).status_code == 200

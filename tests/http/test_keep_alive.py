@@ -152,7 +152,7 @@ def test_a_whole_answer_that_has_begun_and_fails_is_cut(monkeypatch: pytest.Monk
         server = Listener(listening, connections, partial(Protocol, config, state, connections))
         reader, writer = await asyncio.open_connection(*listening.getsockname())
         with listening, closing(server):
-            writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
             begun = await reader.readuntil(b"1\r\n \r\n")
             stream.put(Delta("x", error=BackendError("It broke.")))
             told = begun + await reader.read()

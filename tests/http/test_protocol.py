@@ -22,7 +22,7 @@ from worker.limits import HEADERS, PATH
 
 BODY = json.dumps({"prompt": "a", "max_tokens": 3, "stream": True, "ignore_eos": True}).encode()
 TO_HTTP2 = (
-    b"Host: a\r\nConnection: Upgrade, HTTP2-Settings, close\r\n"
+    b"Host: localhost\r\nConnection: Upgrade, HTTP2-Settings, close\r\n"
     b"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAA\r\n"
 )
 
@@ -75,13 +75,15 @@ def test_who_asks_for_http_2_is_answered(server: Server) -> None:
 @pytest.mark.parametrize(
     "request_bytes",
     [
-        b"GET /health HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 3 * HEADERS.most,
-        b"GET /health HTTP/1.1\r\nHost: a\r\n" + b"X: abc\r\n" * (HEADERS.most // 4) + b"\r\n",
-        b"GET /" + b"a" * PATH.most + b" HTTP/1.1\r\nHost: a\r\n\r\n",
-        b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 3 * HEADERS.most,
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+        + b"X: abc\r\n" * (HEADERS.most // 4)
+        + b"\r\n",
+        b"GET /" + b"a" * PATH.most + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"POST /v1/completions HTTP/1.1\r\nHost: [::1]\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
         + b"X: abc\r\n" * (HEADERS.most // 4),
-        b"CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n",
-        b"GET /health HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"CONNECT a:80 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: [::1]\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
         b"\x16\x03\x01\r\n\r\n",
     ],
     ids=["value", "many", "path", "trailer", "proxy", "two lengths", "TLS"],
@@ -89,7 +91,7 @@ def test_who_asks_for_http_2_is_answered(server: Server) -> None:
 def test_refused(server: Server, request_bytes: bytes) -> None:
     """Too large or not HTTP: 400, whatever is still sent, and the next is served."""
     assert talk(server, request_bytes).startswith(b"HTTP/1.1 400 ")
-    assert num_tokens(talk(server, post(b"Host: a\r\nConnection: close\r\n"))) == 3
+    assert num_tokens(talk(server, post(b"Host: localhost\r\nConnection: close\r\n"))) == 3
 
 
 @pytest.mark.parametrize("is_whole", [True, False])
@@ -111,7 +113,7 @@ def test_a_connection_that_nobody_reads_is_let_go(is_whole: bool) -> None:
         connections = Connections(10, 60, 0.02)
         server = Listener(listening, connections, partial(Protocol, config, state, connections))
         with socket.create_connection(listening.getsockname()) as peer, listening:
-            peer.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            peer.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
             while not state.connections:
                 await asyncio.sleep(0)
             while state.connections:

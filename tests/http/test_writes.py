@@ -38,7 +38,7 @@ def writes(messages: list[Any], request: bytes = b"GET / HTTP/1.1\r\n") -> list[
         connection = Protocol(config, state, connections, is_guest=False)
         connections.opened(connection)
         connection.connection_made(transport)
-        connection.data_received(request + b"Host: a\r\n\r\n")
+        connection.data_received(request + b"Host: localhost\r\n\r\n")
         while state.tasks:
             await asyncio.gather(*state.tasks)
         connection.connection_lost(None)

@@ -211,7 +211,7 @@ def reader_that_stopped_reading(tiny: Path) -> None:
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
             peer.connect((host, int(port)))
             peer.sendall(
-                b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
+                b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
                 % len(body) + body
             )  # fmt: skip
             server.wait_until(slots_processing=1)

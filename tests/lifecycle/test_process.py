@@ -84,7 +84,9 @@ def test_reset_right_after_the_request(slow_server: Server) -> None:
     """Connections that are reset right after their request leak no slot."""
     host, port = slow_server.url.removeprefix("http://").split(":")
     body = b'{"prompt": "a", "max_tokens": 1500, "ignore_eos": true, "stream": true}'
-    head = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body)
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(
+        body
+    )
     for _ in range(100):
         peer = socket.create_connection((host, int(port)))
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
@@ -255,7 +257,7 @@ def test_log_is_json(tiny: Path) -> None:
         server.post({"prompt": "a", "max_tokens": 2})
         host, port = server.url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port))) as peer:
-            peer.sendall(b"POST /cancel HTTP/1.1\r\nHost: a\r\nContent-Length: 99\r\n\r\n{")
+            peer.sendall(b"POST /cancel HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{")
         for words in (b"\x16\x03\x01\r\n\r\n", b"GET / HTTP/1.1\r\nA B: x\r\n\r\n"):
             with socket.create_connection((host, int(port))) as peer:
                 peer.sendall(words)

@@ -89,7 +89,9 @@ def test_to_the_end(tiny: Path) -> None:
             http.stream("POST", server.url + "/v1/completions", **asked) as running,
             socket.create_connection(address) as deaf,
         ):
-            deaf.sendall(f"GET {PATH}?stream=1&interval=0.1 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            deaf.sendall(
+                f"GET {PATH}?stream=1&interval=0.1 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+            )
             told = views(watching)
             assert next(told)["worker"]["state"] == "ready"
             once(server, "last", "data", is_("writing"))
@@ -110,9 +112,9 @@ def test_to_the_end(tiny: Path) -> None:
 def test_a_head_has_an_end(server: Server) -> None:
     """HEAD of the events is answered, and the connection serves the next request."""
     with socket.create_connection(address(server), timeout=60) as connection:
-        connection.sendall(f"HEAD {PATH}?stream=true HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        connection.sendall(f"HEAD {PATH}?stream=true HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         assert b" 200 " in connection.recv(65_536)
-        connection.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b" 200 " in connection.recv(65_536)
 
 

@@ -68,7 +68,9 @@ def test_lines(own: Server) -> None:
     assert left["x_request_id"].startswith("req-")
     assert "x_correlation_id" not in left
     with socket.create_connection(address(own)) as gone:
-        gone.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 90\r\n\r\n{")
+        gone.sendall(
+            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 90\r\n\r\n{"
+        )
     early = told(own, 6)[-1]
     assert (early["route"], early["status"]) == ("POST /v1/completions", None)
     assert early["outcome"] == "left"

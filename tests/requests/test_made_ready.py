@@ -48,7 +48,7 @@ class Gated:
     def leave(self, name: str) -> None:
         """Ask, and leave once a worker's thread makes it ready."""
         before, body = self._num_begun, json.dumps(BODY)
-        head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nX-Request-Id: {name}\r\n"
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: {name}\r\n"
         with socket.create_connection(address(self.server)) as client:
             client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
             until(lambda: self._num_begun > before)
@@ -130,7 +130,9 @@ def test_given_up_at_the_end(gated: Gated) -> None:
 def test_many_at_the_same_moment(gated: Gated) -> None:
     """While the place is taken all are refused, and no place is lost by that."""
     body = json.dumps({"prompt": "Hi", "max_tokens": 1}).encode()
-    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: "
+    head = (
+        b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: "
+    )
     asked = head + str(len(body)).encode() + b"\r\n\r\n" + body
     for _ in range(3):
         gated.server.wait_until(slots_processing=0)

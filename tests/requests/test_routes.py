@@ -217,7 +217,7 @@ def test_pages_of_other_origins(server: Server) -> None:
         assert cancel(server, "x", origin=origin).status_code == 403
     for origin in (server.url, "http://localhost:3000"):
         assert cancel(server, "x", origin=origin).status_code == 404
-    own = {"origin": "https://worker.internal", "host": "worker.internal"}
+    own = {"origin": "https://worker.localhost", "host": "worker.localhost"}
     assert cancel(server, "x", **own).status_code == 404
 
 

@@ -10,8 +10,7 @@ import pytest
 from tests.support.fakes import FakeBackend
 from worker.engine.engine import Engine
 from worker.engine.request import GenerationParams, Prompt, Request
-from worker.engine.stream import Stream
-from worker.engine.thread import EngineThread
+from worker.engine.stream import Lane, Stream
 from worker.errors import CancelledError, DecodeError, RequestError, WorkerError
 from worker.requests.journal import MAX_POINTS, Journal, Speeds
 from worker.requests.record import RequestRecord
@@ -36,8 +35,10 @@ class Bench:
             for copy in range(copies)
         ]
         self.stream = Stream([request.id for request in requests], self.engine.abort)
-        thread = SimpleNamespace(engine=self.engine, standing=self.engine.standing)
-        self.work = RequestWork(self.stream, requests, copies, cast("EngineThread", thread))
+        lane = SimpleNamespace(
+            max_length=self.engine.backend.max_length, standing=self.engine.standing
+        )
+        self.work = RequestWork(self.stream, requests, copies, cast("Lane", lane))
         self.work.began = self.now
         self.record.follow(self.work)
         for request in requests:

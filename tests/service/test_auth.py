@@ -131,7 +131,7 @@ def test_before_the_body(locked: Server) -> None:
     host, port = locked.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as peer:
         peer.sendall(
-            b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999\r\n\r\n{"
+            b"POST /v1/completions HTTP/1.1\r\nHost: [::1]\r\nContent-Length: 99999999999\r\n\r\n{"
         )
         assert peer.recv(65536).startswith(b"HTTP/1.1 401 ")
 
@@ -163,7 +163,9 @@ def test_no_key_set(server: Server) -> None:
     host, port = server.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as peer:
         # As lm-eval sends it, which httpx refuses to send.
-        peer.sendall(b"GET /v1/models HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer \r\n\r\n")
+        peer.sendall(
+            b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer \r\n\r\n"
+        )
         assert peer.recv(65536).startswith(b"HTTP/1.1 200 ")
 
 

@@ -23,13 +23,14 @@ FOREIGN = (
     "https://evil.example", "null", "", "file://", "http://127.0.0.1.evil.example",
     "http://localhost.evil.example", "https://chat.example.evil.example", "http://10.0.0.1",
 )  # fmt: skip
-# Method, path and who may ask, of all that changes something.
+# Method, path and who may ask, of all that has a rule.
 CHANGES = [
     (method, re.sub(r"\{[^}]*\}", "x", path), route.asker)
     for api in APIS
     for route in api.routes
     for path in sorted(route.handler.paths)
-    for method in sorted(route.handler.http_methods - {"GET", "HEAD", "OPTIONS"})
+    for method in sorted(route.handler.http_methods - {"HEAD", "OPTIONS"})
+    if route.asker is not None
 ]
 
 
@@ -46,7 +47,8 @@ def asked(server: Server, method: str, path: str, **headers: str) -> Any:
 
 
 def test_every_route_says_who_may_ask() -> None:
-    """One that changes something has a rule, one that does not has none."""
+    """One that changes something or wakes the model has a rule; so have a job, which is read once,
+    and a scrape, which tells what was since the one before."""
 
     @post("/x")
     async def changes() -> None: ...
@@ -55,10 +57,13 @@ def test_every_route_says_who_may_ask() -> None:
     async def reads() -> None: ...
 
     assert Described(handler=reads, gives={}).asker is None
-    assert Described(handler=changes, asker=Asker.OWN, gives={}).asker is Asker.OWN
-    for handler, asker in ((changes, None), (reads, Asker.OWN)):
+    for handler, wakes in ((changes, False), (reads, True)):
+        assert Described(handler=handler, asker=Asker.OWN, wakes=wakes, gives={}).asker
         with pytest.raises(AssertionError, match="who may ask"):
-            Described(handler=handler, asker=asker, gives={})
+            Described(handler=handler, wakes=wakes, gives={})
+    assert {path for method, path, _ in CHANGES if method == "GET"} == {
+        "/metrics", "/v1/jobs/x/stream", "/v1/inference/x/stream",
+    }  # fmt: skip
 
 
 def test_pages_of_other_origins_change_nothing(server: Server) -> None:
@@ -69,7 +74,10 @@ def test_pages_of_other_origins_change_nothing(server: Server) -> None:
             answer = asked(server, method, path, origin=origin)
             assert answer.status_code == 403, (method, path, origin)
             assert "other origins" in answer.text
-        if path.startswith("/v1/"):
+        for site in ("cross-site", "same-site"):  # as of <img> and links, which name no origin
+            answer = asked(server, method, path, **{"sec-fetch-site": site})
+            assert answer.status_code == 403, (method, path, site)
+        if path.startswith("/v1/") and method != "GET":
             whole = {"prompt": "a", "max_tokens": 1}
             answer = http.post(server.url + path, json=whole, headers={"origin": FOREIGN[0]})
             assert answer.status_code in (403, 405)
@@ -85,7 +93,8 @@ def test_who_may_ask(named: Server) -> None:
             assert asked(named, method, path, origin=NAMED).status_code == 403
             continue  # it would end the worker: `test_shutdown.py`
         for headers in (
-            {}, {"origin": LOCAL}, {"origin": own[0]},
+            {}, {"origin": LOCAL}, {"origin": own[0]}, {"sec-fetch-site": "none"},
+            {"sec-fetch-site": "same-origin"},
             {"origin": own[1], "host": "llm.example.com"},
             {"origin": own[1], "sec-fetch-site": "same-origin"},
         ):  # fmt: skip
@@ -100,23 +109,24 @@ def test_who_may_ask(named: Server) -> None:
     ("host", "may"),
     [
         ("localhost", True), ("LOCALHOST.:80", True), ("a.localhost", True), ("127.0.0.1", True),
-        ("10.1.2.3:8080", True), ("[::1]:80", True), ("[fe80::1]", True), ("worker", True),
-        ("nas.local", True), ("host.docker.internal", True), ("llm.team.svc", True),
-        ("llm.team.svc.cluster.local", True), ("llm.example.com:80", True),
-        ("a.pool.example", True),
+        ("10.1.2.3:8080", True), ("[::1]:80", True), ("[fe80::1]", True),
+        ("llm.example.com:80", True), ("a.pool.example", True),
+        ("worker", False), ("gguf_worker:8080", False), ("nas.local", False),
+        ("host.docker.internal", False), ("llm.home.arpa", False), ("llm.team.svc", False),
+        ("llm.team.svc.cluster.local", False),
         ("evil.example", False), ("localhost.evil.example", False), ("127.0.0.1.nip.io", False),
-        ("xlocal.example", False), ("localtest.me", False), ("pool.example", False),
+        ("xlocalhost", False), ("localtest.me", False), ("pool.example", False),
         ("www.llm.example.com", False), ("apool.example", False), ("1.2.3", False),
     ],
 )  # fmt: skip
 def test_names_of_the_worker(named: Server, host: str, *, may: bool) -> None:
-    """An address, a name that nobody can register, one that an option names; on every path."""
+    """An address, localhost, a name of the option, which the refusal spells out; on every path."""
     for method, path in (("GET", "/"), ("GET", "/health"), ("POST", "/tokenize"), ("GET", "/x")):
         answer = asked(named, method, path, host=host)
         assert (answer.status_code != 403) == may, (path, answer.text)
         if not may:
             assert answer.json()["error"]["code"] == "unknown_host"
-            assert "--allowed-hosts" in answer.text
+            assert f"--allowed-hosts {host.partition(':')[0]}" in answer.text
 
 
 def test_a_page_whose_name_was_pointed_here(server: Server) -> None:
@@ -135,6 +145,21 @@ def test_where_no_name_is_asked_for() -> None:
     assert Hosts(("*",), "127.0.0.1", has_key=False).refusal_of(fields) is None
     assert Hosts((), "127.0.0.1,Evil.Example", has_key=False).refusal_of(fields) is None
     assert Hosts((), "0.0.0.0", has_key=False).refusal_of(fields) is not None
+    assert Hosts((), "0.0.0.0", has_key=False).refusal_of([(b"host", b"")]) is None
+
+
+@pytest.mark.parametrize(
+    ("listens", "may"),
+    [("0.0.0.0", True), ("::", True), ("10.0.0.1", True), ("127.0.0.1,10.0.0.1", True),
+     ("127.0.0.1", False), ("::1", False), ("localhost,127.0.0.1", False)],
+)  # fmt: skip
+def test_the_machines_own_name(monkeypatch: pytest.MonkeyPatch, listens: str, *, may: bool) -> None:
+    """It passes if the worker listens beyond loopback; names below or above it never do."""
+    monkeypatch.setattr("socket.gethostname", lambda: "Node-7.rack")
+    hosts = Hosts((), listens, has_key=False)
+    assert (hosts.refusal_of([(b"host", b"node-7.rack:8080")]) is None) == may
+    for other in (b"node-7", b"a.node-7.rack", b"rack"):
+        assert hosts.refusal_of([(b"host", other)]) is not None
 
 
 def test_private_networks(named: Server) -> None:

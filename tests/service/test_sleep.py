@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import resource
 import signal
 import sys
@@ -27,6 +28,7 @@ from tests.support.models.projectors import png, write_llava
 from tests.support.programs.managers import accepts, manager
 from tests.support.programs.processes import Server, serving, until
 from worker.isolation import sandbox
+from worker.service.app import APIS
 
 BODY = {
     "prompt": "Once upon a time there was a king who had three sons and one of them said so" * 2,
@@ -97,8 +99,6 @@ def test_by_itself(tiny: Path) -> None:
     ):  # fmt: skip
         first = said(server)[0]
         until(lambda: asleep(server))
-        for path in ("/health", "/v1/models", "/slots", "/info", "/api/ps", "/openapi.json"):
-            assert http.get(server.url + path).status_code == 200
         assert server.post({"model": "m"}, "/api/show").status_code == 200
         props = http.get(server.url + "/props").json()
         assert (props["is_sleeping"], props["bos_token"]) == (True, "<s>")
@@ -114,8 +114,51 @@ def test_by_itself(tiny: Path) -> None:
         until(lambda: asleep(server))
         answer = http.post(server.url + "/wake_up?tags=weights")
         assert (answer.status_code, answer.json()) == (200, {"is_sleeping": False})
-        until(lambda: asleep(server))
-        assert http.get(server.url + "/tokenizer_info").status_code == 200
+
+
+ROUTES = [
+    (method, re.sub(r"\{[^}]*\}", "x", path), route)
+    for api in APIS
+    for route in api.routes
+    for path in sorted(route.handler.paths)
+    for method in sorted(route.handler.http_methods - {"HEAD", "OPTIONS"})
+]
+
+
+def test_what_wakes_nobody(tiny: Path) -> None:
+    """No GET, no path that is not there, and nothing that a page of another origin sends."""
+    pages: list[dict[str, str]] = [
+        {"origin": "https://elsewhere.example"},
+        {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"},
+        {"sec-fetch-site": "same-site"},
+    ]
+    with serving("--model", tiny, *CELLS) as server:
+        before = http.get(server.url + "/tokenizer_info").json()
+        sleep(server)
+        for method, path, route in ROUTES:
+            if method == "GET" and "requests" not in path:
+                answer = http.get(server.url + path)
+                assert answer.status_code == (404 if "/x" in path else 200), (path, answer.text)
+            for page in pages if route.asker is not None else ():
+                answer = http.request(method, server.url + path, headers=page)
+                assert answer.status_code == 403, (method, path, page)
+        for method, path in (("POST", "/x"), ("POST", "/v1/models"), ("DELETE", "/infill")):
+            assert http.request(method, server.url + path).status_code in (404, 405)
+        assert http.get(server.url + "/tokenizer_info").json() == before
+        assert asleep(server)
+
+
+def test_what_wakes_it(tiny: Path) -> None:
+    """A body that is read for the model; not one that is about accepted work or adapters."""
+    with serving("--model", tiny, *CELLS, "--slot-save-path", ".") as server:
+        for path, wakes in (
+            ("/cancel", False), ("/api/show", False), ("/lora-adapters", False),
+            ("/v1/responses/x/cancel", False), ("/v1/requests/x/cancel", False),
+            ("/tokenize", True), ("/slots/0?action=erase", True), ("/v1/completions", True),
+        ):  # fmt: skip
+            sleep(server)
+            http.post(server.url + path, json=[] if "lora" in path else {"prompt": "a"})
+            assert asleep(server) != wakes, path
 
 
 def test_memory(tmp_path: Path) -> None:
@@ -244,7 +287,10 @@ def test_a_file_is_gone_for_a_moment(
         for _ in range(2):
             sleep(server)
             with trouble(server, paths[which]):
-                assert str(paths[which]) in refused(server)
+                told = refused(server)
+                assert str(paths[which]) in told
+                assert ("the next request tries again" in told) is (trouble is another)
+                assert "start again" not in told
                 assert "could not be loaded again" in refused(server, "/wake_up")
                 health = server.health()
                 assert (health["status"], health["is_sleeping"]) == ("ok", True)

@@ -85,7 +85,42 @@ folder.mkdir(parents=True, exist_ok=True)
 print(json.dumps({"key": "0", "found": {"problem": problem, "features": features}}))
 """
 
-_OURS = ("PIP_", "CMAKE_", "PYTHON", "GGUF_WORKER_")  # variables that change what an installer does
+HEADER = """
+#include <stdint.h>
+#include <stdbool.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+enum llama_kind { LLAMA_KIND_A = 0, LLAMA_KIND_B = 1 };
+struct llama_thing { int32_t count; bool whole; void * more; };
+struct llama_thing llama_thing_default(void);
+int32_t llama_use(struct llama_thing thing, float share);
+#ifdef __cplusplus
+}
+#endif
+"""
+BINDINGS = """
+import ctypes
+from llama_cpp._ctypes_extensions import ctypes_function_for_shared_library, load_shared_library
+_lib = load_shared_library("llama", None)
+ctypes_function = ctypes_function_for_shared_library(_lib)
+LLAMA_KIND_A = 0
+LLAMA_KIND_B = 1
+LLAMA_ONLY_IN_PYTHON = 7
+class llama_thing(ctypes.Structure):
+    _fields_ = [
+        ("count", ctypes.c_int32),
+        ("whole", ctypes.c_bool),
+        ("more", ctypes.c_void_p),
+    ]
+@ctypes_function("llama_thing_default", [], llama_thing)
+def llama_thing_default(): ...
+@ctypes_function("llama_use", [llama_thing, ctypes.c_float], ctypes.c_int32)
+def llama_use(thing, share): ...
+"""
+
+# Variables that change what an installer does.
+_OURS = ("PIP_", "CMAKE_", "PYTHON", "GGUF_WORKER_", "LLAMA_CPP")
 
 
 class Checkout:
@@ -101,6 +136,8 @@ class Checkout:
         (self.root / "constraints.txt").touch()
         (self.root / "worker").mkdir()
         (self.root / "worker/__init__.py").touch()
+        (self.root / "worker/llama").mkdir()
+        shutil.copy(ROOT / "worker/llama/signatures.py", self.root / "worker/llama")
         (self.root / "worker/llama/proof").mkdir(parents=True)
         (self.root / "worker/llama/proof/__main__.py").write_text(PROOF)
         own = ("gguf_worker", "1", f"llama-cpp-python=={VERSION}", "worker")
@@ -115,6 +152,9 @@ class Checkout:
                 ),
                 ("pyproject.toml", PYPROJECT),
                 ("backend.py", BACKEND.format(names=library)),
+                ("llama_cpp/__init__.py", f'__version__ = "{VERSION}"\n'),
+                ("llama_cpp/llama_cpp.py", BINDINGS),
+                ("vendor/llama.cpp/include/llama.h", HEADER),
                 ("vendor/llama.cpp/models/templates/one.jinja", "{{ messages }}"),
                 ("vendor/llama.cpp/models/templates/README.md", "not a template"),
             ):

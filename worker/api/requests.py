@@ -17,7 +17,7 @@ from worker.api.answer.errors import event_stream, json_response
 from worker.api.described import EVENTS, JSON, Api, Described
 from worker.api.intake.body import HttpRequest
 from worker.api.intake.origins import Asker
-from worker.errors import NotFoundError, RequestError
+from worker.errors import RequestError
 from worker.http import paths
 from worker.http.sse import in_one_line
 from worker.lifecycle.loaded import Loaded
@@ -175,7 +175,6 @@ API = Api(
                     ),
                 ],
             },
-            refuses=(RequestError(f"`interval` is no number {_SECONDS}."),),
             done=False,
             notes="Events end when the worker is about to leave.",
         ),
@@ -184,9 +183,6 @@ API = Api(
             asker=Asker.OWN,
             gives={JSON: RequestCancelled},
             params={"request_id": "Its `x-request-id`, percent-encoded."},
-            refuses=(
-                NotFoundError("No request of this id runs or waits.", code="request_not_found"),
-            ),
             notes="Its client gets an error: status 499, or in a stream the last event.",
         ),
     ),

@@ -16,6 +16,7 @@ from worker.gguf.splits import open_header
 from worker.hub.catalog import Entry
 from worker.hub.checksum import Digest, ExpectedDigest, digest_for, promises
 from worker.model.adapter import load_adapter
+from worker.model.architectures import doubt
 from worker.model.config import ModelConfig, load_config
 from worker.model.projector import load_projector
 
@@ -37,6 +38,7 @@ class FileVerdict(msgspec.Struct, frozen=True, kw_only=True):
     checksum      right, wrong, unknown, or None where the files were not read
     tensors       those with numbers that are no weights
     flaw          why scores are not the model's own; None: they are, or it makes none
+    newer         what is not checked, for the architecture is newer than the worker; None: all is
     template      what the chat template does with each place of a conversation, in words
     seconds       that all of it took
     """
@@ -51,6 +53,7 @@ class FileVerdict(msgspec.Struct, frozen=True, kw_only=True):
     architecture: str | None = None
     does: str | None = None
     flaw: str | None = None
+    newer: str | None = None
     quant: str | None = None
     files: int = 1
     bytes: int = 0
@@ -108,6 +111,7 @@ def judge(
         architecture=config.architecture if config else None,
         does=config.does if config else None,
         flaw=config.vectors.flaw if config else None,
+        newer=doubt(config.architecture) if config else None,
         quant=config.quant if config else None,
         files=len(config.files) if config else 1,
         bytes=sum(file.size for file in config.files) if config else candidate.size,

@@ -38,6 +38,7 @@ class ChatFormat:
     places    what is done with each place of a conversation, in words
     named     formats by the file's other templates
     controls  control tokens that an answer's reader must see, spelled out -> token id
+    spelled   token id -> bytes of these
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class ChatFormat:
             for text, token in controls.items()
             if text and any(text in marker for marker in seen)
         }
+        self.spelled = {token: text.encode() for text, token in self.controls.items()}
 
     def conversation(
         self,

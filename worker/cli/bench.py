@@ -16,10 +16,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from worker import machine
+from worker.cli.console import data_console, write_json
 from worker.cli.model import model_path
 from worker.cli.options import add_options, reader, settings_from
 from worker.demo import HELDOUT_PATH, MODEL_PATH
 from worker.errors import UsageError
+from worker.files import cache_folder
+from worker.hub.catalog import load_catalog
+from worker.hub.name import Named, parse
 from worker.settings import Settings
 from worker.values import number
 
@@ -76,7 +80,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Measure and report; or compare two reports; or clean up."""
     from worker.bench.run.cache import DEFAULT_BYTES, BenchCache
-    from worker.files import cache_folder
 
     if arguments.compare:
         return _compare(*map(Path, arguments.compare), as_json=arguments.json)
@@ -89,7 +92,6 @@ def run(arguments: argparse.Namespace) -> int:
     from worker.bench.report.documents import write_report
     from worker.bench.run.bench import Bench
     from worker.cli.bench_table import report_table, summary, watch
-    from worker.cli.console import data_console, write_json
 
     plan, makes_vectors = _plan(arguments)
     out = _folder(arguments.out)
@@ -115,7 +117,6 @@ def _compare_vectors(plan: BenchPlan, cache: BenchCache, out: Path | None, *, as
     from worker.bench.embedding import EmbeddingBench, as_markdown
     from worker.bench.report.documents import write_documents
     from worker.cli.bench_table import vector_table, watch
-    from worker.cli.console import data_console, write_json
 
     with _ending_well():
         report = watch(EmbeddingBench(plan, cache).events(), vector_table)
@@ -228,12 +229,10 @@ def levels_of(
 
 def _pulled(text: str, settings: Settings) -> dict[str, Path]:
     """The encodings that are here of a catalogue's model named without one."""
-    from worker.hub.name import Named, parse
 
     reference = parse(text)
     if not isinstance(reference, Named) or reference.quant is not None:
         return {}
-    from worker.hub.catalog import load_catalog
     from worker.hub.locate import downloaded
 
     return downloaded(load_catalog(settings.catalog).find(reference.name))
@@ -257,7 +256,6 @@ def _folder(name: str | None) -> Path | None:
 def _compare(before: Path, after: Path, *, as_json: bool) -> int:
     from worker.bench.report.changes import changes_between, read_report
     from worker.cli.bench_table import changes_table
-    from worker.cli.console import data_console, write_json
 
     changes = changes_between(read_report(before), read_report(after))
     if as_json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from worker.cli.console import data_console, new_table, write_json
 from worker.cli.model import model_path
 from worker.cli.options import add_options, settings_from
 from worker.errors import BackendError
@@ -34,7 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, keep and print. Raises BackendError where that cannot be."""
-    from worker.cli.console import data_console, write_json
     from worker.lifecycle.loading import attention_shape
     from worker.llama import library
     from worker.llama.calibrate import calibrate
@@ -67,9 +67,8 @@ def told(found: Calibration) -> str:
 
 
 def _table(found: Calibration) -> Any:
-    from rich.table import Table
 
-    table = Table("rows", "tokens before", "fused, ms", "plain, ms", box=None)
+    table = new_table("rows", "tokens before", "fused, ms", "plain, ms", box=None)
     for step in found.steps:
         times = (f"{1e3 * seconds:.3f}" for seconds in (step.fused_s, step.plain_s))
         table.add_row(str(step.rows), str(step.depth), *times)

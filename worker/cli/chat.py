@@ -14,13 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from worker.cli import serve
+from worker.cli.options import settings_from
+from worker.cli.progress import activity
 from worker.errors import UsageError, WorkerError
+from worker.lifecycle.server_process import ServerError, serving
 from worker.log import harmless, say
 from worker.values import nonempty
 
 if TYPE_CHECKING:
+    from worker.cli.address import Address
     from worker.cli.answer_view import Show
-    from worker.cli.top.address import Address
 
 DESCRIPTION = "Chat with a model in the terminal, or with a running worker."
 EXAMPLE = (
@@ -72,16 +75,13 @@ def run(arguments: argparse.Namespace) -> int:
 @contextlib.contextmanager
 def _address(arguments: argparse.Namespace) -> Generator[Address]:
     """The worker to talk to, started if none is named. Raises UsageError, WorkerError."""
-    from worker.cli.options import settings_from
-    from worker.cli.top.address import Address, address_from
+    from worker.cli.address import Address, address_from
 
     if arguments.url is not None:
         if arguments.named is not None or arguments.model is not None:
             raise UsageError("--url names a running worker.", hint="Leave the model out.")
         yield address_from(arguments)
         return
-    from worker.cli.progress import activity
-    from worker.lifecycle.server_process import ServerError, serving
 
     own = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     _add_own(own)

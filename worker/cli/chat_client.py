@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from worker.cli.top.address import Address
+from worker.cli.address import Address
 from worker.errors import WorkerError
 
 _TIMEOUT_S = 600.0  # between two events; comments come every few seconds

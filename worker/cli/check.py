@@ -9,10 +9,17 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from worker import log
+from worker.audit.found import candidates
+from worker.chat.places import table_of
+from worker.cli.console import data_console, one_line, write_json
+from worker.cli.model import model_path
 from worker.cli.options import add_options, settings_from
 from worker.cli.progress import bar_on_stderr, of_bytes
-from worker.errors import counted
+from worker.errors import ModelFileError, counted
+from worker.hub.catalog import load_catalog
 from worker.machine import human_bytes
 
 DESCRIPTION = (
@@ -48,12 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Check all of them, whatever is wrong with one; 1 where one is bad."""
-    from msgspec.structs import replace
 
-    from worker.audit.found import candidates
     from worker.audit.verdict import judge
-    from worker.cli.model import model_path
-    from worker.errors import ModelFileError
     from worker.gguf.splits import open_header
     from worker.model.adapter import load_adapter
     from worker.model.config import load_config
@@ -62,8 +65,6 @@ def run(arguments: argparse.Namespace) -> int:
     settings = settings_from(arguments)
     entries = ()
     if arguments.deep:
-        from worker.hub.catalog import load_catalog
-
         entries = tuple(load_catalog(settings.catalog).entries.values())
     found = candidates(arguments.files, lambda text: model_path(replace(settings, model=text)))
     verdicts = [0, 0]
@@ -133,7 +134,6 @@ class CheckProgress:
         now = time.monotonic()
         if now < self._due:
             return
-        from worker.cli.console import one_line
 
         self._due = now + _PAUSE_S
         if self._bar is None:
@@ -164,8 +164,6 @@ if TYPE_CHECKING:
 def show(verdict: FileVerdict, *, as_json: bool) -> None:
     """Write one line to standard output at once."""
     from rich.text import Text
-
-    from worker.cli.console import data_console, one_line, write_json
 
     if as_json:
         write_json(verdict)
@@ -205,12 +203,12 @@ def _what(verdict: FileVerdict) -> str:
         parts.append(f"no chat: {template['error']}")
     elif template.get("unknown", "nothing") != "nothing":
         parts.append(f"its chat template fails where it reaches {template['unknown']}")
-    return f" ({', '.join(filter(None, parts))})"
+    told = f" ({', '.join(filter(None, parts))})"
+    return f"{told}. {verdict.newer}" if verdict.newer else told
 
 
 def places(tokenizer: TokenizerConfig | None, header: Header) -> dict[str, str]:
     """Place -> what is done, in words; empty where the file has no template."""
-    from worker.chat.places import table_of
     from worker.gguf.strings import StringArray
 
     if tokenizer is None or not tokenizer.chat_template:

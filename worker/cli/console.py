@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
-from rich.console import Console, Group
-from rich.table import Table
-from rich.text import Text
 
 from worker.log import harmless, in_utf8
+
+# Imported with the first thing that is drawn: help does not wait for it.
+if TYPE_CHECKING:
+    from rich.console import Console, Group
+    from rich.table import Table
+    from rich.text import Text
 
 # Without a terminal rich assumes 80 columns, and would fold lines that a program reads.
 _WIDTH_WITHOUT_TERMINAL = 120
 
 
-class _Console(Console):
-    """Raises BrokenPipeError, which `main` handles, when the reader has gone; rich would exit."""
-
-    def on_broken_pipe(self) -> None:
-        self.quiet = True
-        raise BrokenPipeError
-
-
 def data_console() -> Console:
-    """Standard output, for the data that the user asked for."""
-    return _Console(width=None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL, highlight=False)
+    """Standard output, for the data that the user asked for.
+
+    It raises BrokenPipeError, which `main` handles, when the reader has gone; rich would exit.
+    """
+    from rich.console import Console
+
+    class DataConsole(Console):
+        def on_broken_pipe(self) -> None:
+            self.quiet = True
+            raise BrokenPipeError
+
+    width = None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL
+    return DataConsole(width=width, highlight=False)
 
 
 def write_json(value: Any) -> None:
@@ -53,8 +59,17 @@ def _in_utf8(value: Any) -> Any:
     return value
 
 
+def new_table(*headers: str, **options: Any) -> Table:
+    """rich's, with its options."""
+    from rich.table import Table
+
+    return Table(*headers, **options)
+
+
 def titled(title: str, table: Table) -> Group:
     """A table below its title. rich's own titles are folded where the table is narrow."""
+    from rich.console import Group
+
     heading = plain(title)
     heading.stylize("bold")
     return Group(heading, table)
@@ -62,7 +77,7 @@ def titled(title: str, table: Table) -> Group:
 
 def pairs(title: str, rows: dict[str, str]) -> Group:
     """A titled table of names and values; values are text, never markup."""
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table = new_table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in rows.items():
@@ -72,9 +87,15 @@ def pairs(title: str, rows: dict[str, str]) -> Group:
 
 def plain(text: str) -> Text:
     """Text from a model file, without markup and without characters that control a terminal."""
-    return Text("\n".join(map(harmless, text.split("\n"))))
+    return _text("\n".join(map(harmless, text.split("\n"))))
 
 
 def one_line(text: str) -> Text:
     """The same in one line: what a file's name breaks, a reader of lines would too."""
-    return Text(harmless(text))
+    return _text(harmless(text))
+
+
+def _text(text: str) -> Text:
+    from rich.text import Text
+
+    return Text(text)

@@ -15,6 +15,7 @@ import msgspec
 from worker import log
 from worker.cli.model import model_path
 from worker.cli.options import add_options, reader, settings_from
+from worker.cli.progress import load_progress
 from worker.errors import RequestError, UsageError, counted
 from worker.values import integer
 
@@ -66,7 +67,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Vectors to stdout, figures to stderr."""
     settings = msgspec.structs.replace(settings_from(arguments), parallel=1)
     log.configure("console", "debug" if settings.verbose else "error")
-    from worker.cli.progress import load_progress
     from worker.lifecycle.loading import open_backend
     from worker.lifecycle.prepared import load_weights, prepare
 

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from worker import log, machine
+from worker.chat.template import ChatTemplate
 from worker.cli.model import model_path
 from worker.cli.options import add_options, reader, settings_from
+from worker.cli.progress import load_progress
 from worker.errors import RequestError, UsageError, counted
 from worker.values import integer
 
@@ -62,7 +64,6 @@ def run(arguments: argparse.Namespace) -> int:
     settings = msgspec.structs.replace(settings_from(arguments), parallel=1)
     prompt = _prompt(arguments.prompt)
     log.configure("console", "debug" if settings.verbose else "error")
-    from worker.cli.progress import load_progress
     from worker.engine.engine import Engine
     from worker.engine.request import GenerationParams, Prompt, Request
     from worker.lifecycle.default_sampling import default_sampling
@@ -143,7 +144,6 @@ def _templated(text: str, vocab: Vocab, tokenizer: TokenizerConfig | None) -> st
 
     Raises UsageError for a template that renders no such message.
     """
-    from worker.chat.template import ChatTemplate
 
     if tokenizer is None or not tokenizer.chat_template:
         return text

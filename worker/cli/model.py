@@ -8,8 +8,10 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from worker import machine
+from worker.cli.progress import pull_progress
 from worker.demo import MODEL_PATH
 from worker.errors import ModelFileError, UsageError
+from worker.hub.catalog import load_catalog
 from worker.hub.name import Reference, Remote, parse
 from worker.settings import Settings
 
@@ -42,8 +44,6 @@ def fetched_models(settings: Settings) -> tuple[Path, Settings]:
 
 def _fetch(text: str, settings: Settings, *, with_projector: bool) -> Path:
     """A model that is here is taken as it is: a start needs no Hub."""
-    from worker.cli.progress import pull_progress
-    from worker.hub.catalog import load_catalog
     from worker.hub.locate import locate
     from worker.hub.pull import find, pull
 
@@ -82,7 +82,6 @@ def _find(reference: Reference, settings: Settings) -> Path:
     if is_path and settings.catalog is None:
         return reference
     # A path needs neither the Hub's client nor the catalogue.
-    from worker.hub.catalog import load_catalog
 
     catalog = load_catalog(settings.catalog)  # what was named is read, also where a path needs none
     if is_path:

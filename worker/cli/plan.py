@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from worker import machine
+from worker.cli.console import data_console, new_table, titled, write_json
 from worker.cli.model import model_path, with_draft_path
 from worker.cli.options import add_options, settings_from
 from worker.errors import UsageError, counted
@@ -21,7 +22,7 @@ from worker.machine import DeviceMemory, Memory, human_bytes
 from worker.settings import OPTIONS, Settings
 
 if TYPE_CHECKING:
-    from worker.memory.plan import MemoryPlan
+    from worker.memory.plan import AskBuffers, MemoryPlan
     from worker.model.config import ModelConfig
     from worker.model.projector import ProjectorConfig
 
@@ -60,12 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the plan, then raise DoesNotFitError where it does not fit."""
-    from worker.cli.console import data_console, write_json
 
     if arguments.request:
         write_json(_answer())
         return 0
     from worker.lifecycle.adapters import load_adapters
+    from worker.lifecycle.buffers import asking, plan_in_child
     from worker.lifecycle.prepared import (
         find_devices,
         find_projector,
@@ -88,7 +89,17 @@ def run(arguments: argparse.Namespace) -> int:
     memory = memory_with(find_devices(settings))
     settings = with_heads(config, settings, memory, adapters)
     projector = find_projector(config, settings)
-    plan = estimate(config, settings, memory, draft, adapters, projector)
+
+    def fitted(ask: AskBuffers | None = None) -> MemoryPlan:
+        return estimate(config, settings, memory, draft, adapters, projector, ask)
+
+    def asked() -> MemoryPlan:
+        with asking(config) as ask:
+            return fitted(ask)
+
+    plan = fitted()
+    if not memory.devices:
+        plan = plan_in_child(asked) or plan
     if arguments.json:
         write_json(plan)
     else:
@@ -100,9 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _table(
     config: ModelConfig, settings: Settings, plan: MemoryPlan, projector: ProjectorConfig | None
 ) -> Any:
-    from rich.table import Table
 
-    from worker.cli.console import titled
     from worker.memory.embedding import embedding_shape
 
     kind = settings.cache_type_k
@@ -113,7 +122,8 @@ def _table(
         ("KV cells", plan.kv_bytes,
          f"{plan.num_cells:,} x {human_bytes(plan.kv_bytes_per_token)} ({kind})"),
         ("recurrent state", plan.recurrent_bytes, counted(plan.num_slots, "sequence")),
-        ("compute", plan.compute_bytes, f"{counted(settings.ubatch_size, 'row')} at once"),
+        ("compute", plan.compute_bytes, f"{counted(settings.ubatch_size, 'row')} at once"
+         + ", estimated" * (not plan.is_asked)),
         ("logits", plan.output_bytes, f"{counted(plan.num_slots, 'sequence')} and a prompt's"
          if not config.only_embeds else "each row of a step, read or not"),
         ("copies", plan.copy_bytes, "states on their way out of the KV cache and back"),
@@ -136,7 +146,7 @@ def _table(
         title += f", {plan.gpu_layers} of {config.layers + 1} layers offloaded"
     if plan.cpu_experts:
         title += f", of {plan.cpu_experts} the experts on the CPU"
-    table = Table(box=None, show_footer=True)
+    table = new_table(box=None, show_footer=True)
     first = "resident in ordinary use, while each sequence has its share of the cells"
     if plan.num_slots == 1 or config.only_embeds:
         first = "resident in ordinary use"
@@ -245,7 +255,6 @@ def _answer() -> PlanAnswer:
 
 def _planned(found: PlanAnswer, settings: Settings, places: tuple[PlannedPlace, ...]) -> PlanAnswer:
     """This machine's CPU is taken to keep weights as those of the places do."""
-    from worker.cli.model import model_path, with_draft_path
     from worker.lifecycle.devices import Devices
     from worker.lifecycle.prepared import (
         find_projector,

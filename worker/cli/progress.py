@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
+from worker.machine import human_bytes
+
 if TYPE_CHECKING:
     from worker.hub.pull import PullProgress
 
@@ -70,7 +72,6 @@ def activity(doing: str) -> Generator[None]:
 @contextlib.contextmanager
 def pull_progress() -> Generator[PullProgress]:
     """A bar on stderr for each file. Without a terminal one line when each file begins."""
-    from worker.machine import human_bytes
 
     bars: dict[tuple[str, str], Any] = {}
     with bar_on_stderr("{task.description}", *of_bytes()) as progress:

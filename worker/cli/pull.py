@@ -6,9 +6,13 @@ import argparse
 from typing import TYPE_CHECKING
 
 from worker import machine
+from worker.cli.console import data_console, new_table, plain, write_json
 from worker.cli.options import add_options, settings_from
+from worker.cli.progress import pull_progress
 from worker.errors import DownloadError, UsageError
+from worker.hub.catalog import load_catalog
 from worker.hub.name import parse
+from worker.machine import human_bytes
 
 if TYPE_CHECKING:
     from worker.hub.catalog import Catalog
@@ -44,7 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Bring the models one after the other. The first failure ends the command."""
-    from worker.hub.catalog import load_catalog
 
     settings = settings_from(arguments)
     catalog = load_catalog(settings.catalog)
@@ -58,8 +61,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _pull(catalog: Catalog, arguments: argparse.Namespace, *, projector: bool) -> int:
-    from worker.cli.console import data_console, plain, write_json
-    from worker.cli.progress import pull_progress
     from worker.hub.pull import find, pull
 
     memory = machine.memory()
@@ -77,7 +78,6 @@ def _pull(catalog: Catalog, arguments: argparse.Namespace, *, projector: bool) -
 
 
 def _sentence(pulled: Pulled) -> str:
-    from worker.machine import human_bytes
 
     size = human_bytes(pulled.size_bytes)
     fetched = human_bytes(pulled.fetched_bytes) if pulled.fetched_bytes else "nothing"
@@ -85,9 +85,7 @@ def _sentence(pulled: Pulled) -> str:
 
 
 def _list(catalog: Catalog, arguments: argparse.Namespace) -> int:
-    from rich.table import Table
 
-    from worker.cli.console import data_console, write_json
     from worker.hub.locate import downloaded
 
     names = [_name(text, catalog) for text in arguments.models] or list(catalog.entries)
@@ -101,7 +99,7 @@ def _list(catalog: Catalog, arguments: argparse.Namespace) -> int:
             }
         )
         return 0
-    table = Table("name", box=None)
+    table = new_table("name", box=None)
     table.add_column("parameters", justify="right")
     table.add_column("context", justify="right")
     for heading in ("licence", "encodings", "here"):
@@ -116,9 +114,7 @@ def _list(catalog: Catalog, arguments: argparse.Namespace) -> int:
 
 
 def _check(catalog: Catalog, arguments: argparse.Namespace) -> int:
-    from rich.table import Table
 
-    from worker.cli.console import data_console, write_json
     from worker.hub.pull import check
 
     names = [_name(text, catalog) for text in arguments.models] or list(catalog.entries)
@@ -126,7 +122,7 @@ def _check(catalog: Catalog, arguments: argparse.Namespace) -> int:
     if arguments.json:
         write_json(report)
     else:
-        table = Table("name", "files found", "not found", box=None)
+        table = new_table("name", "files found", "not found", box=None)
         for name, found in report.items():
             lacking = found.problem or "\n".join(found.missing)
             table.add_row(name, str(found.found), lacking)

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from worker import machine
+from worker.cli.console import data_console, pairs, write_json
 from worker.cli.model import model_path
 from worker.cli.options import add_options, settings_from
+from worker.cli.progress import load_progress
 from worker.errors import UsageError, counted
 from worker.machine import human_bytes
 
@@ -50,7 +52,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the file, or with --dry-run say what it would be."""
-    from worker.cli.console import data_console, write_json
     from worker.llama.quantize.plan import QuantizeOptions, plan
     from worker.llama.quantize.target import quantize
 
@@ -82,7 +83,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _table(made: QuantizePlan, *, dry_run: bool) -> Any:
-    from worker.cli.console import pairs
 
     rows = {
         "size": f"{human_bytes(made.file_bytes)} of {human_bytes(made.source_bytes)}, "
@@ -100,7 +100,6 @@ def _table(made: QuantizePlan, *, dry_run: bool) -> Any:
 @contextlib.contextmanager
 def _progress(name: str) -> Generator[Callable[[float], object]]:
     """A bar on stderr. Without a terminal one line at each quarter."""
-    from worker.cli.progress import load_progress
 
     quarters = iter((0.25, 0.5, 0.75))
     upcoming = next(quarters)

@@ -9,7 +9,12 @@ from msgspec.structs import replace
 
 from worker import __version__, log
 from worker.cli.foreign import add_foreign_flags, warn_of_foreign_options
+from worker.cli.model import fetched_models
 from worker.cli.options import add_options, environment_help, settings_from
+from worker.cli.progress import load_progress
+from worker.isolation.keys import protect_key
+from worker.isolation.reach import reach_of
+from worker.isolation.sandbox import enter
 from worker.lifecycle.leave import leave_when_told, told_to_stop
 
 DESCRIPTION = "Serve a model over HTTP. `worker my.gguf` does the same."
@@ -47,21 +52,15 @@ def run(arguments: argparse.Namespace) -> int:
         log.copy_to(settings.log_file)
     warn_of_foreign_options(arguments)
     if settings.api_keys:
-        from worker.isolation.keys import protect_key
-
         protect_key()
     import asyncio
 
-    from worker.cli.model import fetched_models
-    from worker.cli.progress import load_progress
     from worker.llama.process import memory
     from worker.service.server import serve
 
     memory.share_one()  # before the first thread
     path, settings = fetched_models(settings)
     if settings.sandbox:
-        from worker.isolation.reach import reach_of
-        from worker.isolation.sandbox import enter
         from worker.llama import library
         from worker.llama.media.encoder import start_early
         from worker.model.projector import projector_beside

@@ -7,9 +7,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from worker.cli.check import places
+from worker.cli.console import data_console, pairs, write_json
 from worker.cli.model import model_path
 from worker.cli.options import add_options, settings_from
+from worker.errors import ModelFileError
 from worker.machine import human_bytes
+from worker.model.architectures import LEARNED_POSITIONS, NO_ROPE
 
 if TYPE_CHECKING:
     from worker.gguf.header import Header
@@ -43,8 +47,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the config. Raises ModelFileError where the file is no usable model or adapter."""
-    from worker.cli.console import data_console, pairs, write_json
-    from worker.errors import ModelFileError
     from worker.gguf.splits import open_header
     from worker.model.adapter import load_adapter
     from worker.model.config import load_config
@@ -74,7 +76,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _show_adapter(adapter: AdapterConfig, *, as_json: bool) -> None:
-    from worker.cli.console import data_console, pairs, write_json
 
     if as_json:
         write_json(adapter)
@@ -93,7 +94,6 @@ def _show_adapter(adapter: AdapterConfig, *, as_json: bool) -> None:
 
 
 def _show_projector(projector: ProjectorConfig, *, as_json: bool) -> None:
-    from worker.cli.console import data_console, pairs, write_json
 
     if as_json:
         write_json(projector)
@@ -113,7 +113,6 @@ def _show_projector(projector: ProjectorConfig, *, as_json: bool) -> None:
 
 def sections(config: ModelConfig, header: Header) -> Iterable[tuple[str, dict[str, str]]]:
     """Titles and their rows: what the model is, how it is built, its files."""
-    from worker.cli.check import places
 
     yield config.name or config.architecture, _model(config)
     yield "Model card", {name: str(value) for name, value in config.card.items()}
@@ -189,7 +188,6 @@ def _vectors(config: ModelConfig) -> dict[str, str]:
 
 
 def _attention(config: ModelConfig) -> dict[str, str]:
-    from worker.model.architectures import LEARNED_POSITIONS, NO_ROPE
 
     if not config.max_heads:
         return {}

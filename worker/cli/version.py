@@ -7,6 +7,8 @@ import platform
 from typing import TYPE_CHECKING
 
 from worker import __version__, machine
+from worker.cli.calibrate import told
+from worker.cli.console import data_console, new_table, write_json
 from worker.machine import human_bytes
 
 if TYPE_CHECKING:
@@ -29,10 +31,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the facts, read from the library itself."""
     from importlib.metadata import version as installed
 
-    from rich.table import Table
-
-    from worker.cli.calibrate import told
-    from worker.cli.console import data_console, write_json
     from worker.llama import library, soundness, variants
     from worker.llama.calibrate import kept
 
@@ -53,7 +51,9 @@ def run(arguments: argparse.Namespace) -> int:
         write_json(report)
         return 0
     console = data_console()
-    console.print(f"worker {__version__}, llama-cpp-python {build.bindings}")
+    bindings, _, upstream = build.bindings.partition("+")
+    own = f", llama.cpp {upstream}" if upstream else ""
+    console.print(f"worker {__version__}, llama-cpp-python {bindings}{own}")
     console.print(f"backends: {', '.join(build.backends)}")
     if not library.reads_media():
         console.print("reads no pictures and sounds: `make install MTMD=1` adds libmtmd")
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     if build.variant:
         able, every = variants.ranked(library.FOLDER), variants.found(library.FOLDER)
         console.print(f"CPU variant: {build.variant}; {len(able)} of {len(every)} run here")
-    table = Table("device", "kind", "backend", "memory", "description", box=None)
+    table = new_table("device", "kind", "backend", "memory", "description", box=None)
     for device in devices:
         memory = human_bytes(device.memory_total) if device.memory_total else "–"
         table.add_row(device.name, device.kind, device.backend, memory, device.description)

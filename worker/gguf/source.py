@@ -139,5 +139,5 @@ def _check(files: Sequence[ModelFile], places: Sequence[int | str]) -> None:
                 f"{file.path} {how} after it was checked.",
                 got=now.size,
                 limit=file.size,
-                hint="Wait until it is complete and start again.",
+                hint="Wait until it is complete, then start the worker again.",
             )

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 # Beside the connections that may be: whoever asks for health gets in, whatever the others do.
 GUESTS = 4
-# In the scope of a request: that it is a guest's, and its `Wire`.
-GUEST, WIRE = "worker.guest", "worker.wire"
+# In the scope of a request: that it is a guest's, its `Wire`, and what waits for the model.
+GUEST, WIRE, ENTER = "worker.guest", "worker.wire", "worker.enter"
 # Descriptors that stay free for what the worker itself opens: a file of kept states, a callback.
 _OWN_FILES = 4
 _FILES = Path("/dev/fd")

@@ -1,7 +1,7 @@
 """The header Host: it names one host (RFC 9112, 3.2), and without a key one that is this worker's.
 
 A page can point a name of its own at this machine, and then counts for a browser as the worker's
-own page (DNS rebinding). It cannot do so with an address, nor with a name that nobody can register.
+own page (DNS rebinding). It cannot do so with an address, nor with localhost.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from worker.limits import HOST
 from worker.values import ANY_HOST, bare
 
 _SHAPE = re.compile(rb"([A-Za-z0-9._~-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]{0,5})?")
-# Ends of names that are nobody's on the internet: RFC 6761, 6762 and 8375, ICANN's .internal, and
-# Kubernetes' short names of services.
-_PRIVATE = (".localhost", ".local", ".home.arpa", ".internal", ".svc")
+# Always this machine (RFC 6761, 6.3). Other names lead where the network says, also those without a
+# dot and those below .local or .internal.
+_LOCALHOST = ("localhost", "*.localhost")
 
 
 class ForeignHostError(ForbiddenError, code="unknown_host"):
@@ -29,11 +29,13 @@ class Hosts:
     """What the header Host may be."""
 
     def __init__(self, allowed: tuple[str, ...], own: str, *, has_key: bool) -> None:
-        """allowed: names, `*.example.com` with all below it; own: addresses and names, separated by
-        commas"""
-        names = map(bare, own.lower().split(","))
-        self._names = frozenset((*allowed, *names, socket.gethostname().lower()))
-        self._ends = tuple(name[1:] for name in allowed if name.startswith("*.")) + _PRIVATE
+        """allowed: names, `*.example.com` with all below it; own: addresses and names to listen on,
+        separated by commas; the machine's own name is one unless all of them are loopback"""
+        names = [*allowed, *_LOCALHOST, *(listens := [*map(bare, own.lower().split(","))])]
+        if not all(map(is_loopback, listens)):
+            names.append(socket.gethostname().lower())
+        self._names = frozenset(names)
+        self._ends = tuple(name[1:] for name in names if name.startswith("*."))
         self._takes_all = has_key or ANY_HOST in allowed
 
     def refusal_of(self, headers: list[tuple[bytes, bytes]]) -> RequestError | None:
@@ -45,22 +47,17 @@ class Hosts:
             return RequestError(
                 "The header Host must name one host, with or without a port.", param="host"
             )
-        if self._takes_all or self._is_own(bare(_without_port(hosts[0].decode().lower()))):
+        host = bare(_without_port(hosts[0].decode().lower())).removesuffix(".")
+        if not host or self._takes_all or self._is_own(host):
             return None
         return ForeignHostError(
             "The header Host has a name that this worker does not know.",
-            hint="Start it with --allowed-hosts NAME, or with a key.",
+            hint=f"Start it with --allowed-hosts {host}, or with a key.",
             param="host",
         )
 
     def _is_own(self, host: str) -> bool:
-        host = host.removesuffix(".")
-        return (
-            "." not in host  # as containers and services are named; or an address of IPv6
-            or host in self._names
-            or host.endswith(self._ends)
-            or is_address(host)
-        )
+        return host in self._names or host.endswith(self._ends) or is_address(host)
 
 
 def is_address(host: str) -> bool:

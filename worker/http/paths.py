@@ -40,12 +40,9 @@ GENERATING = WRITING | TEI | VECTORS | {
 # llama-server has these without /v1 too, for clients whose base address lacks it.
 _SHORT = ("/chat/completions", "/models", "/responses")
 SHUTDOWN = ["/shutdown", "/v1/shutdown", "/v1/admin/shutdown"]
-SLEEP, WAKE_UP = "/sleep", "/wake_up"
 JOB_STREAM = "/stream"
 # How loading goes, and being told to stop.
 _ALWAYS = frozenset({PROGRESS, *SHUTDOWN})
-# What is posted, and answered while the model sleeps on.
-_WITHOUT_MODEL = frozenset({SLEEP, WAKE_UP, "/cancel", "/api/show", "/lora-adapters", *SHUTDOWN})
 # What concerns work that was accepted before.
 _WHILE_DRAINING = frozenset({"/cancel", REQUESTS})
 
@@ -53,13 +50,6 @@ _WHILE_DRAINING = frozenset({"/cancel", REQUESTS})
 def full(path: str) -> str:
     """With the version that a path may lack."""
     return f"/v1{path}" if path.startswith(_SHORT) else path
-
-
-def needs_model(method: str, path: str) -> bool:
-    """Whether the model must be in memory for an answer."""
-    if method != "POST":
-        return path == "/tokenizer_info" or path.endswith(JOB_STREAM)
-    return path not in _WITHOUT_MODEL and not path.startswith(ONE_REQUEST)
 
 
 def passes(path: str, state: State) -> bool:

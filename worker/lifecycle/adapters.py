@@ -172,7 +172,7 @@ class ServedAdapters:
 
     def check_key(self, key: bytes) -> None:
         """Raise NotFoundError where one that a prompt was made ready for is not served any more."""
-        if not digests_in(key) <= {each.digest for each in self.all}:
+        if key and not digests_in(key) <= {each.digest for each in self.all}:
             raise NotFoundError("The adapter was unloaded.", param="model", code="model_not_found")
 
     def choose(self, model: str | None, scales: Mapping[int, float] | None) -> AdapterChoice:
@@ -233,6 +233,8 @@ class ServedAdapters:
         return self.find(name) if name and (self._may_change or self._by_name) else None
 
     def _choice(self, scales: Mapping[int, float], name: str | None = None) -> AdapterChoice:
+        if not any(scales.values()):
+            return AdapterChoice(b"", name or self._names[0], name is not None)
         key = adapter_key((each.digest, scales.get(each.id, 0.0)) for each in self.all)
         invocation = self._activated(scales)
         return AdapterChoice(key, name or self._names[0], name is not None, invocation)

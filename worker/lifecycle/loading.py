@@ -9,6 +9,7 @@ import msgspec
 
 from worker import log, machine
 from worker.engine.backend import Kernels
+from worker.lifecycle.buffers import context_options, vectors_options
 from worker.lifecycle.devices import Devices
 from worker.lifecycle.prepared import Prepared, load_weights, maps_file, note_native
 from worker.llama import library
@@ -75,24 +76,18 @@ def open_backend(
     threads = _threads(settings.threads or usual_threads(prepared.config))
     plan = prepared.plan
     config = prepared.config
-    options = ContextOptions(
-        num_cells=plan.num_cells,
+    options = msgspec.structs.replace(
+        context_options(settings, plan.num_cells),
         num_slots=slots_for(plan, kernels_of(weights.residency)),
         chunk_outputs=chunk_outputs,
-        batch_size=settings.batch_size,
-        ubatch_size=settings.ubatch_size,
         threads=threads,
         threads_batch=_threads(settings.threads_batch or threads),
-        cache_type_k=settings.cache_type_k,
-        cache_type_v=settings.cache_type_v,
-        flash_attn=settings.flash_attn,
-        yarn=settings.yarn,
         plain_rows=0 if config.only_embeds else _plain_rows(settings, prepared),
         purpose="text beside heads" if prepared.uses_heads else "text",
         control=prepared.control,
     )
     shape = embedding_shape(config, settings, plan.num_cells)
-    own = options if shape is None else _for_vectors(options, shape)
+    own = options if shape is None else vectors_options(options, shape)
     backend = LlamaBackend(
         weights,
         own if config.only_embeds else options,
@@ -103,6 +98,9 @@ def open_backend(
         if shape is not None and backend.embedder is None:
             backend.open_embedder(shape, own)
         backend.warm_up()
+        if (told := config.tokenizer) is not None:
+            vocab = backend.vocab
+            vocab.remember(vocab.bos, vocab.eos, told.pad_id, told.unk_id)
         _tell_of_slow_cache(backend, settings)
         if shape is not None:
             _tell_of_scores(config, shape)
@@ -110,23 +108,6 @@ def open_backend(
         backend.close()
         raise
     return backend
-
-
-def _for_vectors(options: ContextOptions, shape: EmbeddingShape) -> ContextOptions:
-    """A step is computed at once."""
-    return msgspec.structs.replace(
-        options,
-        num_cells=shape.cells,
-        num_slots=shape.inputs,
-        unified=True,
-        chunk_outputs=shape.rows,
-        batch_size=shape.rows,
-        ubatch_size=shape.rows,
-        plain_rows=0,
-        flash_attn=shape.flash_attn,
-        control=None,
-        purpose="scores" if shape.pooling == "rank" else "vectors",
-    )
 
 
 def usual_threads(config: ModelConfig) -> int:

@@ -6,12 +6,13 @@ So native code reads the weights while Python imports what comes after them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import msgspec
 
 from worker import log, machine
-from worker.errors import ModelFileError, ModelLoadError, UsageError
+from worker.errors import ModelFileError, ModelLoadError, RequestError, UsageError
 from worker.lifecycle.adapters import Adapter, load_adapters
 from worker.lifecycle.devices import Devices, choose_devices
 from worker.llama import hidden_states, library, rpc
@@ -19,8 +20,9 @@ from worker.llama.packing import packed_encodings
 from worker.llama.process import death
 from worker.llama.weights import LoadOptions, Weights
 from worker.memory.offload import placements
-from worker.memory.plan import MemoryPlan, check_room, estimate, plan_memory
+from worker.memory.plan import AskBuffers, MemoryPlan, check_room, estimate, plan_memory
 from worker.model.adapter import AdapterConfig
+from worker.model.architectures import doubt
 from worker.model.config import ModelConfig, load_config
 from worker.model.control_vector import ControlVector, load_control_vector
 from worker.model.drafts import check_forgets, check_heads, load_draft_config, why_no_heads
@@ -71,9 +73,11 @@ def prepare(path: Path, settings: Settings, *, sees: bool = True) -> Prepared:
     """
     library.proof()  # which goes on beside the load where it is not known yet
     config = load_config(path, purpose="serve", wishes=wishes_of(settings))
+    if newer := doubt(config.architecture):
+        log.get("load").warning(newer, console=newer, architecture=config.architecture)
     devices = find_devices(settings)
     check_task(config, settings)
-    check_template_name(config, settings)
+    check_template(config, settings)
     draft = load_draft(config, settings)
     adapters = load_adapters(config, settings)
     control = _load_control(config, settings)
@@ -81,7 +85,13 @@ def prepare(path: Path, settings: Settings, *, sees: bool = True) -> Prepared:
     memory = memory_with(devices)
     settings = with_heads(config, settings, memory, beside)
     projector = find_projector(config, settings) if sees else None
-    plan = plan_memory(config, settings, memory, draft, beside, projector)
+
+    def asking() -> AbstractContextManager[AskBuffers]:
+        from worker.lifecycle import buffers  # brings the modules of a context
+
+        return buffers.asking(config)
+
+    plan = plan_memory(config, settings, memory, draft, beside, projector, asking)
     guesses = "none" if config.only_embeds else settings.guesses
     return Prepared(config, devices, plan, guesses, draft, adapters, control, projector)
 
@@ -144,18 +154,28 @@ def check_task(config: ModelConfig, settings: Settings) -> None:
         raise UsageError(f"{named[0]} is for text, and this {config.task}.", hint="Leave it out.")
 
 
-def check_template_name(config: ModelConfig, settings: Settings) -> None:
-    """Raise UsageError where `--chat-template` names no template of the file's or of ours."""
-    asked = settings.chat_template
-    if asked is None or "{" in asked or settings.chat_template_file is not None:
+def check_template(config: ModelConfig, settings: Settings) -> None:
+    """Raise UsageError where `--chat-template` names no template of the file's or of ours, or where
+    what was given is none."""
+    file, asked = settings.chat_template_file, settings.chat_template
+    given = file if file is not None else asked
+    if given is None:
         return
-    from worker.chat.template import TEMPLATES
+    from worker.chat.template import TEMPLATES, ChatTemplate
 
+    if file is not None or "{" in given:
+        option = "--chat-template" if file is None else "--chat-template-file"
+        try:
+            ChatTemplate(given, bos="", eos="")
+        except RequestError as error:
+            why = error.message.removeprefix("The model's chat template ")
+            raise UsageError(f"The template of {option} {why}", hint="Correct it.") from None
+        return
     named = config.tokenizer.chat_templates if config.tokenizer else {}
     known = {**TEMPLATES, **named}
-    if asked not in known:
+    if given not in known:
         raise UsageError(
-            f"--chat-template {asked[:50]} names no template.",
+            f"--chat-template {given[:50]} names no template.",
             hint=f"Known are {', '.join(known)}. A text with {{ is the template itself.",
         )
 

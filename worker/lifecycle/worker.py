@@ -249,6 +249,8 @@ class Worker:
         hint = cause.hint
         if isinstance(cause, DoesNotFitError):
             hint = "Free memory; the next request tries again."
+        elif cause.code == "CHANGED":
+            hint = "Put it back, and the next request tries again; start the worker for a new one."
         told = WakeError(f"The model could not be loaded again: {cause.message}", hint=hint)
         log.get("worker").warning("the model still sleeps", reason=str(told))
         return told

@@ -22,9 +22,6 @@ _TILE = 64
 # An encoder's rows look at all others of their step, and a mask hides those of other texts: a step
 # of 2,048 rows takes 1.3 times as long for each as one of 128. Each thread has a tile to compute.
 _FEW_TILES = 2
-# Steps of at most so many rows take less time with standard attention than filled up to a tile: 30
-# rows of all-MiniLM take 13 ms and 22, 48 take 20.5, 56 take 27.
-_SHORT_ROWS = 48
 
 
 def short_options(
@@ -34,9 +31,9 @@ def short_options(
 
     Standard attention sums in 32 bits whatever the rows, so a vector is the same.
     """
-    if not (_fills(shape) and weights.residency.is_on_cpu):
+    rows = shape.short_rows
+    if not (rows and weights.residency.is_on_cpu):
         return None
-    rows = min(_SHORT_ROWS, shape.rows)
     return msgspec.structs.replace(
         options,
         num_cells=rows,
@@ -46,11 +43,6 @@ def short_options(
         ubatch_size=rows,
         flash_attn="off",
     )
-
-
-def _fills(shape: EmbeddingShape) -> bool:
-    """Whether steps of few rows are filled up to a tile."""
-    return not shape.has_cells and shape.flash_attn == "auto"
 
 
 class LlamaEmbedder:
@@ -79,7 +71,7 @@ class LlamaEmbedder:
         if not shape.has_cells and weights.residency.is_on_cpu:
             most = min(most, _TILE * max(_FEW_TILES, context.threads_batch))
         self.step_rows = min(most, self.batch.capacity)
-        self._fills = _fills(shape)
+        self._fills = shape.fills
         self.max_inputs = min(shape.inputs, context.num_slots) - self._fills
         self.max_length = shape.length
         is_rank = shape.pooling == "rank"

@@ -19,7 +19,7 @@ import numpy as np
 from worker import log
 from worker.errors import DoesNotFitError, ModelLoadError
 from worker.gguf.foreign import MORE_FILES
-from worker.llama import soundness, variants
+from worker.llama import signatures, soundness, variants
 from worker.llama.process import death, openmp
 
 
@@ -216,23 +216,6 @@ def failure(
     return ModelLoadError(f"{what}: {why}.", hint=hint)
 
 
-_P, _S, _C = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p
-_SIGNATURES: tuple[tuple[str, Any, list[Any]], ...] = (
-    ("ggml_backend_reg_count", _S, []),
-    ("ggml_backend_reg_get", _P, [_S]),
-    ("ggml_backend_reg_name", _C, [_P]),
-    ("ggml_backend_dev_count", _S, []),
-    ("ggml_backend_dev_get", _P, [_S]),
-    ("ggml_backend_dev_name", _C, [_P]),
-    ("ggml_backend_dev_description", _C, [_P]),
-    ("ggml_backend_dev_memory", None, [_P, ctypes.POINTER(_S), ctypes.POINTER(_S)]),
-    ("ggml_backend_dev_type", ctypes.c_int, [_P]),
-    ("ggml_backend_dev_backend_reg", _P, [_P]),
-    ("ggml_backend_dev_buffer_type", _P, [_P]),
-    ("ggml_backend_buft_name", _C, [_P]),
-)
-
-
 @functools.cache
 def ggml() -> ctypes.CDLL:
     """The library with ggml's own functions, which the bindings do not wrap; signatures are set.
@@ -242,9 +225,7 @@ def ggml() -> ctypes.CDLL:
     Raises BackendError where there is none.
     """
     lib = ctypes.CDLL(None, handle=native._lib._handle)  # pyright: ignore
-    for name, result, arguments in _SIGNATURES:
-        function = getattr(lib, name)
-        function.restype, function.argtypes = result, arguments
+    signatures.declare(lib, signatures.DEVICES)
     death.leave_with_reason(lib)
     native.llama_log_set(_log.callback, ctypes.c_void_p(0))
     # One that is loaded cannot be exchanged any more: so here its proof is waited for.

@@ -10,38 +10,16 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Iterator
-from typing import Any
 
 from worker.gguf.quant import ENCODINGS, NEVER_WEIGHTS
-from worker.llama import library
+from worker.llama import library, signatures
 from worker.machine import PackedEncoding
 
-_P, _S, _I = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64
+_P = ctypes.c_void_p
 _F32 = 0
 # Multiples of rows that kernels ask for. A matrix of the last satisfies each.
 _ROWS = (1, 4, 8, 16, 32, 64)
 _WIDTH = 1024  # whole blocks of each encoding
-
-
-class _InitParams(ctypes.Structure):
-    """struct ggml_init_params"""
-
-    _fields_ = (("mem_size", _S), ("mem_buffer", _P), ("no_alloc", ctypes.c_bool))
-
-
-_SIGNATURES: tuple[tuple[str, Any, list[Any]], ...] = (
-    ("ggml_backend_reg_get_proc_address", _P, [_P, ctypes.c_char_p]),
-    ("ggml_init", _P, [_InitParams]),
-    ("ggml_free", None, [_P]),
-    ("ggml_new_tensor_2d", _P, [_P, ctypes.c_int, _I, _I]),
-    ("ggml_mul_mat", _P, [_P, _P, _P]),
-    ("ggml_backend_buft_alloc_buffer", _P, [_P, _S]),
-    ("ggml_backend_buft_get_alloc_size", _S, [_P, _P]),
-    ("ggml_backend_buffer_get_base", _P, [_P]),
-    ("ggml_backend_buffer_free", None, [_P]),
-    ("ggml_backend_tensor_alloc", ctypes.c_int, [_P, _P, _P]),
-    ("ggml_backend_dev_supports_op", ctypes.c_bool, [_P, _P]),
-)
 
 
 @functools.cache
@@ -49,9 +27,7 @@ def packed_encodings() -> tuple[PackedEncoding, ...]:
     """The encodings whose matrices the CPU keeps in another order than the file."""
     library.start()
     lib = library.ggml()
-    for name, result, arguments in _SIGNATURES:
-        function = getattr(lib, name)
-        function.restype, function.argtypes = result, arguments
+    signatures.declare(lib, signatures.PACKING)
     device = library.device_handles().get("CPU")
     types = list(_buffer_types(lib, device)) if device else []
     found: list[PackedEncoding] = []
@@ -81,7 +57,7 @@ def _buffer_types(lib: ctypes.CDLL, device: int) -> Iterator[int]:
 def _stored(lib: ctypes.CDLL, device: int | None, types: list[int], number: int, rows: int) -> int:
     """Bytes that a matrix takes in the first type of buffer that can multiply with it; or 0."""
     for kind in types:
-        context = lib.ggml_init(_InitParams(1 << 16, None, True))
+        context = lib.ggml_init(signatures.InitParams(1 << 16, None, True))
         matrix = lib.ggml_new_tensor_2d(context, number, _WIDTH, rows)
         size = lib.ggml_backend_buft_get_alloc_size(kind, matrix)
         buffer = lib.ggml_backend_buft_alloc_buffer(kind, size)

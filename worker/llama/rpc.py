@@ -7,17 +7,15 @@ dies later still ends this process, but with exit code 1 and a last line on stde
 
 from __future__ import annotations
 
-import ctypes
 import ipaddress
 import socket
 import struct
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from worker.errors import BackendError, UsageError
-from worker.llama import library
+from worker.llama import library, signatures
 from worker.llama.library import native
 
 # RPC_PROTO_MAJOR_VERSION and _MINOR_VERSION of ggml-rpc.h in the pinned build.
@@ -27,14 +25,6 @@ _HELLO, _DEVICE_COUNT = 14, 15  # enum rpc_cmd
 _HELLO_BYTES, _HELLO_ANSWER = 24, struct.Struct("<BBBx24x")
 _COUNT_ANSWER = struct.Struct("<I")
 
-_P = ctypes.c_void_p
-_SIGNATURES: tuple[tuple[str, Any, list[Any]], ...] = (
-    ("ggml_backend_rpc_init", _P, [ctypes.c_char_p, ctypes.c_uint32]),
-    ("ggml_backend_rpc_add_server", _P, [ctypes.c_char_p]),
-    ("ggml_backend_reg_dev_count", ctypes.c_size_t, [_P]),
-    ("ggml_backend_reg_dev_get", _P, [_P, ctypes.c_size_t]),
-    ("ggml_backend_device_register", None, [_P]),
-)
 _connected: set[tuple[str, int]] = set()
 
 
@@ -155,9 +145,7 @@ def _register(server: str, address: tuple[str, int], count: int) -> None:
     was asked, and llama.cpp waits until that process leaves.
     """
     lib = library.ggml()
-    for name, result, arguments in _SIGNATURES:
-        function = getattr(lib, name)
-        function.restype, function.argtypes = result, arguments
+    signatures.declare(lib, signatures.RPC)
 
     def work() -> None:
         endpoint = f"{address[0]}:{address[1]}".encode()

@@ -15,7 +15,7 @@ import threading
 
 from worker import log
 from worker.errors import BackendError, UsageError, WorkerError
-from worker.llama import library, rpc
+from worker.llama import library, rpc, signatures
 
 _P = ctypes.c_void_p
 
@@ -34,15 +34,8 @@ def serve(address: str, threads: int, gpus: int = 0) -> None:
     library.start()
     lib, handles = library.ggml(), library.device_handles()
     names = _names(gpus)
+    signatures.declare(lib, signatures.RPC)
     start = lib.ggml_backend_rpc_start_server
-    start.argtypes = [
-        ctypes.c_char_p,
-        ctypes.c_char_p,
-        ctypes.c_size_t,
-        ctypes.c_size_t,
-        ctypes.POINTER(_P),
-    ]
-    start.restype = None
     devices = (_P * len(names))(*(handles[name] for name in names))
     start(address.encode(), None, threads, len(names), devices)
     raise BackendError(f"The RPC server cannot listen on {address}.", code="RPC_SERVER")

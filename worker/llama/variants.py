@@ -88,10 +88,6 @@ def load(lib: ctypes.CDLL, variant: Variant | None) -> None:
         return
     if before := current():
         raise BackendError(f"This process computes with the variant {before.name} already.")
-    lib.ggml_backend_load.restype, lib.ggml_backend_load.argtypes = (
-        ctypes.c_void_p,
-        [ctypes.c_char_p],
-    )
     if not lib.ggml_backend_load(os.fsencode(variant.path)):
         raise BackendError(
             f"llama.cpp's library for this CPU cannot be loaded: {variant.path}.",

@@ -125,6 +125,12 @@ class Vocab:
             self.size, lambda token: self.pieces[token] or self.name(token).encode()
         )
 
+    def remember(self, *tokens: int | None) -> None:
+        """Look their texts up now: they are asked for while the model is not there, too."""
+        for token in tokens:
+            if token is not None:
+                self.spelled[token]
+
     @cached_property
     def has_infill_sampler(self) -> bool:
         """Whether llama.cpp's sampler `infill` holds what there is: its texts have 512 bytes."""

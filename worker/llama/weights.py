@@ -21,6 +21,7 @@ from worker.llama.adapters import Adapters
 from worker.llama.library import native
 from worker.llama.process.memory import blocks_kept, give_back
 from worker.llama.residency import check_layers, check_tensors, weights_residency
+from worker.llama.signatures import TensorPlace
 from worker.model.overrides import Override
 
 _ALL_LAYERS = 10_000
@@ -38,6 +39,7 @@ class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
                   are loaded; empty: whatever is there now
     overrides     keys that count before the files'
     heads         also layers that guess tokens, which follow the model's own
+    no_alloc      only what contexts ask of it: no weight is read, and contexts take no memory
     adapters      files of adapters as they were checked, by their digest
     placed        expressions, and the device of the tensors that they match; the first one counts
     """
@@ -51,21 +53,17 @@ class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
     mlock: bool = False
     vocab_only: bool = False
     heads: bool = False
+    no_alloc: bool = False
     files: tuple[ModelFile, ...] = ()
     overrides: tuple[Override, ...] = ()
     adapters: Mapping[bytes, ModelFile] = {}
     placed: tuple[tuple[str, str], ...] = ()
 
 
-class _Override(ctypes.Structure):
-    """llama_model_tensor_buft_override; the array ends with an empty one."""
-
-    _fields_ = (("pattern", ctypes.c_char_p), ("buffer_type", ctypes.c_void_p))
-
-
 # What llama.cpp says of a file system that cannot map files, as some network and FUSE ones.
 _UNMAPPED = "mmap failed"
 _READ_IT = "Start the worker with --no-mmap, or copy the file to another file system."
+_MAPPED = "_Mapped"  # ends the name of a buffer that is the file's mapping
 _CHECK_IT = "Check the file with `worker show`, or download it again."
 
 
@@ -103,7 +101,7 @@ class Weights:
                 if not options.vocab_only:
                     check_layers(self.residency, n_gpu_layers, offloading)
                     if options.mmap:  # its buffers hold the file, offloaded or not: no check
-                        give_back(paths or [path])
+                        self._give_back(paths or [path])
                     else:
                         self._check_tensors(path, paths, offloading, options.placed)
             del kept
@@ -139,6 +137,12 @@ class Weights:
             )
         self.handle = handle
         return [line for _, line in lines]
+
+    def _give_back(self, paths: Sequence[str | Path]) -> None:
+        """Give back the pages of a mapped file, if any of its tensors lie elsewhere now. Else all
+        are used but rows of an embedding that no text has named yet."""
+        if any(not name.endswith(_MAPPED) for name, _ in self.residency.buffers):
+            give_back(paths)
 
     def _check_tensors(
         self,
@@ -205,7 +209,7 @@ def _params(
     params.main_gpu = options.main_gpu
     params.load_mode = options.mmap + 2 * options.mlock
     params.vocab_only = options.vocab_only
-    params.load_mtp = options.heads
+    params.load_mtp, params.no_alloc = options.heads, options.no_alloc
     kept: list[object] = []
     if options.devices is not None:
         handles = library.device_handles()
@@ -229,8 +233,8 @@ def _params(
         params.tensor_split = shares
     if options.placed:
         devices = library.buffer_types()
-        array = (_Override * (len(options.placed) + 1))(
-            *(_Override(pattern.encode(), devices[device]) for pattern, device in options.placed)
+        array = (TensorPlace * (len(options.placed) + 1))(
+            *(TensorPlace(pattern.encode(), devices[device]) for pattern, device in options.placed)
         )
         kept.append(array)
         params.tensor_buft_overrides = ctypes.addressof(array)  # pyright: ignore

@@ -1,15 +1,17 @@
 """ModelConfig + Settings -> MemoryPlan: what a worker will hold, and the context that fits.
 
-The plan counts what llama.cpp allocates (`buffers.py`, `layers.py`) and what the process itself
-needs. `benchmarks/memory_plan.py` compares it with what llama.cpp reports and with the resident
-memory.
+The plan counts what llama.cpp allocates and what the process itself needs. If the library can be
+asked (`AskBuffers`), it tells what contexts take. Else that is estimated (`buffers.py`,
+`layers.py`), as it is of sizes between those that were asked. `benchmarks/memory_plan.py` compares
+the plan with what llama.cpp reports and with the resident memory.
 """
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -18,6 +20,8 @@ from worker.limits import MEDIA_KEPT, MEDIA_LENT
 from worker.machine import Memory, human_bytes
 from worker.memory.beside import HEAD_LENGTH, adapters_bytes, draft_bytes, heads_bytes, room_bytes
 from worker.memory.buffers import (
+    CHUNK_OUTPUTS,
+    PIECE_ROWS,
     check_cache_types,
     compute_bytes,
     kv_bytes_per_token,
@@ -26,7 +30,7 @@ from worker.memory.buffers import (
     used_bytes,
     weights_bytes,
 )
-from worker.memory.embedding import embedding_bytes, embedding_shape, longest_text
+from worker.memory.embedding import EmbeddingShape, embedding_bytes, embedding_shape, longest_text
 from worker.memory.kept import MIB, copy_bytes, memory_limit, state_bytes
 from worker.memory.offload import (
     HOST,
@@ -57,11 +61,21 @@ MAX_CELLS = 2**31 - CELL_STEP
 # minutes with many clients it is some MiB more. Measured with 2,048 to 262,144 tokens (x86-64
 # Linux, Python 3.11).
 _PROCESS_BYTES = 97 << 20
+# Of an encoder, without an engine that writes.
+_ENCODER_BYTES = 84 << 20
 _TOKEN_BYTES, _MERGE_BYTES = 200, 100
 _BUSY_BYTES = 15 << 20
 
 # Layers are offloaded as long as the context can be this long; else fewer layers are.
 OFFLOADING_CELLS = 4096
+_TIGHT = 0.9
+# The answers are right for the sizes of one plan, and may make it another plan.
+_ROUNDS = 3
+# It is not asked of more cells, for each of which llama.cpp takes memory even then. Beyond them
+# the buffers grow in proportion.
+_ASKED_CELLS = 1 << 18
+# A size is logged in steps of 10 KiB, of cells for each kind of layer.
+_ROUNDING = 4 * 10_486
 
 
 class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,9 +104,11 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     max_cache_bytes     the largest such limit that fits beside the rest; 0: none fits
     first_bytes         what is resident in ordinary use while each slot has cells of its own: until
                         a sequence needs more than its share of them, and all share one pool. Steps
-                        are no longer than the CPU's pieces of prompts, and no states are copied.
+                        are no longer than the CPU's pieces of prompts, texts to embed as long at
+                        most, and no states are copied.
     kv_bytes_per_token  what one more cell of context costs in the KV cache
     devices             the same bytes by device
+    is_asked            llama.cpp said what contexts take; else it is estimated
     """
 
     num_cells: int
@@ -120,6 +136,50 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     kv_bytes_per_token: int
     fits: bool
     devices: tuple[Placement, ...]
+    is_asked: bool = False
+
+
+class ContextBytes(NamedTuple):
+    """Bytes that llama.cpp allocates for a context: cells, recurrent states, compute buffers."""
+
+    kv: int
+    recurrent: int
+    compute: int
+
+
+class AskBuffers(Protocol):
+    """Asks the library for the buffers of a context.
+
+    unified        one pool of cells; else each slot has its own, as far as there are enough
+    chunk_outputs  see `ContextOptions`
+    shape          of a context for vectors
+    """
+
+    def __call__(
+        self,
+        settings: Settings,
+        num_cells: int,
+        *,
+        unified: bool = True,
+        chunk_outputs: int,
+        shape: EmbeddingShape | None = None,
+    ) -> ContextBytes: ...
+
+
+class _Said(NamedTuple):
+    """What the library said of a plan.
+
+    per_token  bytes of a cell
+    state      bytes of the recurrent state of a sequence
+    compute    bytes that the compute buffer is larger than estimated, of the whole context, of the
+               one for vectors beside it, and at first
+    """
+
+    per_token: int
+    state: int
+    compute: int
+    vectors: int
+    first: int
 
 
 class _Beside(NamedTuple):
@@ -129,6 +189,7 @@ class _Beside(NamedTuple):
     adapters: tuple[AdapterConfig, ...]
     named: tuple[Moved, ...]
     projector: ProjectorConfig | None
+    said: _Said | None = None
 
 
 def plan_memory(
@@ -138,9 +199,18 @@ def plan_memory(
     draft: ModelConfig | None = None,
     adapters: Iterable[AdapterConfig] = (),
     projector: ProjectorConfig | None = None,
+    asking: Callable[[], AbstractContextManager[AskBuffers]] | None = None,
 ) -> MemoryPlan:
-    """The plan for this model. Raises UsageError or DoesNotFitError."""
+    """The plan for this model. Raises UsageError or DoesNotFitError.
+
+    asking: opens what is asked, if an error of the estimate could decide whether the plan fits
+    """
+    adapters = tuple(adapters)
     plan = estimate(config, settings, memory, draft, adapters, projector)
+    is_tight = not plan.fits or plan.total_bytes > _TIGHT * plan.available_bytes
+    if asking is not None and is_tight and not memory.devices:
+        with asking() as ask:
+            plan = estimate(config, settings, memory, draft, adapters, projector, ask)
     check_fit(plan, config)
     return plan
 
@@ -152,11 +222,13 @@ def estimate(
     draft: ModelConfig | None = None,
     adapters: Iterable[AdapterConfig] = (),
     projector: ProjectorConfig | None = None,
+    ask: AskBuffers | None = None,
 ) -> MemoryPlan:
     """The plan, whether it fits or not.
 
     draft: the model that guesses tokens, or None
     adapters, projector: of the model
+    ask: of the model on the CPU; beside GPUs it is not asked
 
     What the settings leave open is chosen in this order:
 
@@ -174,6 +246,60 @@ def estimate(
     """
     check_cache_types(config, settings)
     beside = _Beside(draft, tuple(adapters), named_tensors(config, settings), projector)
+    plan = _fit(config, settings, memory, beside)
+    for _ in range(_ROUNDS if ask is not None and not memory.devices else 0):
+        assert ask is not None
+        sizes = plan.num_cells, plan.num_slots
+        beside = beside._replace(said=_said(config, settings, plan, ask))
+        plan = _fit(config, settings, memory, beside)
+        if (plan.num_cells, plan.num_slots) == sizes:
+            break
+    return plan
+
+
+def _said(config: ModelConfig, settings: Settings, plan: MemoryPlan, ask: AskBuffers) -> _Said:
+    """What the library says of a plan's sizes."""
+    slots, cells = plan.num_slots, min(plan.num_cells, _ASKED_CELLS)
+    settings = msgspec.structs.replace(settings, parallel=slots)
+    shape, vectors = embedding_shape(config, settings, cells), 0
+    per_token = kv_bytes_per_token(config, settings)
+    if shape is not None:
+        found = ask(settings, cells, chunk_outputs=shape.rows, shape=shape)
+        estimated = embedding_bytes(config, settings, shape)
+        vectors = found.compute - compute_bytes(estimated.step)
+        if config.only_embeds:
+            state = _shared(found.recurrent, shape.inputs, state_bytes(config))
+            cells = shape.cells if shape.has_cells else 0
+            return _Said(_shared(found.kv, cells, per_token), state, vectors, 0, vectors)
+    whole = ask(settings, cells, chunk_outputs=CHUNK_OUTPUTS)
+    pieces = msgspec.structs.replace(settings, ubatch_size=min(settings.ubatch_size, PIECE_ROWS))
+    first = ask(pieces, cells, unified=False, chunk_outputs=0)
+    own = _own(cells, slots)
+    return _Said(
+        _shared(whole.kv, cells, per_token),
+        _shared(whole.recurrent, slots, _states(config, settings)),
+        whole.compute - compute_bytes(step_bytes(config, settings, cells)),
+        vectors,
+        first.compute - used_bytes(config, settings, cells, seen_cells=own),
+    )
+
+
+def _shared(nbytes: int, count: int, estimated: int) -> int:
+    """Bytes for each of `count`: what is estimated, if that is the same but for rounding."""
+    return estimated if abs(nbytes - count * estimated) <= _ROUNDING else nbytes // count
+
+
+def _states(config: ModelConfig, settings: Settings) -> int:
+    """Bytes of the recurrent states of a sequence."""
+    return (1 + settings.uses_heads * HEAD_LENGTH) * state_bytes(config)
+
+
+def _own(num_cells: int, slots: int) -> int:
+    """Cells of each slot while it has its own."""
+    return num_cells // slots // CELL_STEP * CELL_STEP or num_cells
+
+
+def _fit(config: ModelConfig, settings: Settings, memory: Memory, beside: _Beside) -> MemoryPlan:
     slots, layers, experts = _fit_slots_and_layers(config, settings, memory, beside)
     settings = msgspec.structs.replace(settings, parallel=slots, cpu_moe=experts)
     if settings.ctx_size is not None:
@@ -279,14 +405,14 @@ def _sum(
     num_cells: int,
     gpu_layers: int,
 ) -> MemoryPlan:
-    per_token = kv_bytes_per_token(config, settings)
-    slots = settings.slots
+    said, slots = beside.said, settings.slots
+    per_token = said.per_token if said else kv_bytes_per_token(config, settings)
     step = step_bytes(config, settings, num_cells)
     parts: dict[Part, int] = {
         "weights": weights_bytes(config, memory.packed),
         "kv": num_cells * per_token,
-        "recurrent": slots * (1 + settings.uses_heads * HEAD_LENGTH) * state_bytes(config),
-        "compute": compute_bytes(step),
+        "recurrent": slots * (said.state if said else _states(config, settings)),
+        "compute": compute_bytes(step) + (said.compute if said else 0),
         "output": output_bytes(config, settings, num_cells),
         "copies": copy_bytes(config, settings, num_cells),
         "process": process_bytes(config) + _BUSY_BYTES,
@@ -308,31 +434,33 @@ def _sum(
         if config.only_embeds:  # there is no other context
             step, per_token = taken.step, per_token if shape.has_cells else 0
             parts |= {
-                "kv": taken.kv,
-                "recurrent": taken.recurrent,
-                "compute": compute_bytes(step),
+                "kv": per_token * shape.cells,
+                "recurrent": said.state * shape.inputs if said else taken.recurrent,
+                "compute": compute_bytes(step) + (said.compute if said else 0),
                 "output": taken.output,
                 "copies": 0,
             }
         else:
-            parts["embedding"] = taken.total
+            parts["embedding"] = taken.total + (said.vectors if said else 0)
     moved = moved_tensors(config, beside.named, settings.cpu_moe or 0)
     devices = place(config, settings, memory.devices, parts, step, gpu_layers, moved)
     sums = {part: sum(p.nbytes for p in devices if p.part == part) for part in parts}
     total = sum(sums.values())
     parts["process"] -= _BUSY_BYTES * (1 + (beside.projector is not None))
     if not config.only_embeds:
-        own = num_cells // slots // CELL_STEP * CELL_STEP or num_cells
+        own = _own(num_cells, slots)
         step = step_bytes(config, settings, num_cells, seen_cells=own)
         used = used_bytes(config, settings, num_cells, seen_cells=own)
         parts |= {
-            "compute": compute_bytes(step) if gpu_layers else used,
+            "compute": compute_bytes(step) if gpu_layers else used + (said.first if said else 0),
             "kv": min(num_cells, own * slots) * per_token,
             "output": 4 * config.vocab_size * slots,
             "copies": 0,
         }
-    elif shape is not None and config.kind == "encoder":  # room for logits that nothing computes
-        parts["output"] = 4 * shape.rows * config.vectors.width
+    elif shape is not None and config.kind == "encoder":
+        # llama.cpp fills room for logits that nothing computes with zeros, for each row of a step.
+        rows = min(PIECE_ROWS, shape.rows) + shape.short_rows
+        parts["output"] = 4 * rows * (config.vocab_size + config.vectors.width)
     there = place(config, settings, memory.devices, parts, step, gpu_layers, moved)
     first = min(total, sum(placed.nbytes for placed in there))
     needs, rooms = _needs(devices, memory), _rooms(memory)
@@ -365,13 +493,15 @@ def _sum(
         kv_bytes_per_token=per_token,
         fits=holds and cache <= spare,
         devices=devices,
+        is_asked=said is not None,
     )
 
 
 def process_bytes(config: ModelConfig) -> int:
     """Bytes of the process without what the model's size decides, once it has served a little."""
     merges = config.tokenizer.merges if config.tokenizer else 0
-    return _PROCESS_BYTES + config.vocab_size * _TOKEN_BYTES + merges * _MERGE_BYTES
+    process = _ENCODER_BYTES if config.kind == "encoder" else _PROCESS_BYTES
+    return process + config.vocab_size * _TOKEN_BYTES + merges * _MERGE_BYTES
 
 
 def _needs(devices: Iterable[Placement], memory: Memory) -> list[int]:

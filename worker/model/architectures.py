@@ -1,4 +1,4 @@
-"""Architectures that the pinned llama.cpp knows, and what is true for some of them.
+"""Architectures that llama.cpp knows, and what is true for some of them.
 
 A rule that holds for every architecture needs no list. Files of an architecture that a list does
 not name are left to llama.cpp, which checks them itself.
@@ -6,12 +6,39 @@ not name are left to llama.cpp, which checks them itself.
 
 from __future__ import annotations
 
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+
+def doubt(name: str) -> str | None:
+    """What this worker cannot know of a model of that architecture; None: it knows it."""
+    if name in KNOWN:
+        return None
+    return (
+        f"The architecture {name} is newer than this worker: llama.cpp alone checks its tensors, "
+        "and the memory plan is an estimate."
+    )
+
+
+@cache
+def newer() -> frozenset[str]:
+    """Architectures that the installed llama.cpp knows, and this module does not.
+
+    `make install LLAMA_CPP=` lists those of a newer llama.cpp beside the bindings.
+    """
+    spec = find_spec("llama_cpp")
+    place = spec and spec.origin and Path(spec.origin).with_name("architectures.txt")
+    if not place or not place.exists():
+        return frozenset()
+    return _names(place.read_text()) - KNOWN - {"gptj"}
+
 
 def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# All architectures that it has a loader for. `gptj` has a name there, but no loader.
+# All architectures that the pinned one has a loader for. `gptj` has a name there, but no loader.
 KNOWN = _names("""
     afmoe apertus arcee arctic arwkv7 baichuan bailingmoe bailingmoe2 bailingmoe3 bert bitnet
     bloom chameleon chatglm clip codeshell cogvlm cohere2 cohere2moe command-r dbrx deci deepseek

@@ -51,15 +51,15 @@ class RequestWork:
         self.was_cut = self.was_left = False
         self.error: WorkerError | None = None
         self.on_end: Callable[[], None] = _nothing
-        lengths = [len(request.prompt.tokens) for request in requests]
-        longest = lane.max_length
-        self.prompt_tokens = sum(lengths[::copies])
-        self.max_tokens = sum(
-            longest - length if most is None else max(0, min(most, longest - length))
-            for most, length in zip((r.params.max_tokens for r in requests), lengths, strict=True)
-        )
+        self.max_tokens = 0
+        self._lengths: dict[str, int] = {}
+        for request in requests:
+            length, most = len(request.prompt.tokens), request.params.max_tokens
+            room = lane.max_length - length
+            self.max_tokens += room if most is None else max(0, min(most, room))
+            self._lengths[request.id] = length
+        self.prompt_tokens = sum([*self._lengths.values()][::copies])
         self._stream, self._lane, self._copies = stream, lane, copies
-        self._lengths = {request.id: n for request, n in zip(requests, lengths, strict=True)}
         self._running: set[str] = set(self._lengths)
         self._seen: dict[
             str, SequenceStatus

@@ -15,7 +15,7 @@ from worker.api.anthropic.routes import API as ANTHROPIC
 from worker.api.described import Api
 from worker.api.embeddings.routes import API as VECTORS
 from worker.api.info.readings import Window
-from worker.api.info.routes import API as WORKER
+from worker.api.info.routes import API as INFO
 from worker.api.intake.body import Bodies
 from worker.api.intake.chat.templates import format_of
 from worker.api.intake.facts import ModelFacts
@@ -31,17 +31,16 @@ from worker.api.requests import RequestView
 from worker.api.responses.routes import API as RESPONSES
 from worker.api.responses.store import ResponseStore
 from worker.chat.format import ChatFormat
+from worker.http.connections import ENTER
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 from worker.requests.journal import Journal
-from worker.service.description.routes import ROUTES, Description
 from worker.service.facts import facts_of
 from worker.settings import Settings
 
-_WORKER = msgspec.structs.replace(WORKER, routes=(*WORKER.routes, *ROUTES))
 # All routes, in the order in which they are described.
 APIS = (
-    OPENAI, RESPONSES, ANTHROPIC, OLLAMA, LLAMA_SERVER, VECTORS, JOBS, REQUESTS, _WORKER,
+    OPENAI, RESPONSES, ANTHROPIC, OLLAMA, LLAMA_SERVER, VECTORS, JOBS, REQUESTS, INFO,
 )  # fmt: skip
 
 
@@ -60,7 +59,7 @@ def create_app(worker: Worker, journal: Journal) -> Any:
         lookout   how they are shown
         window    what was told at the last scrape
         preparing reads bodies and makes requests ready, in threads
-        description  what the API is, made once
+        description  OpenAPI's document, made once
     """
     prepares = Preparing(lambda: worker.loaded.engine)
     worker.is_quiet = lambda: prepares.is_idle
@@ -112,11 +111,18 @@ def create_app(worker: Worker, journal: Journal) -> Any:
 def _router(api: Api, settings: Settings) -> Router:
     handlers = [route.handler for route in api.routes]
     askers = {route.handler.fn: route.asker for route in api.routes if route.asker is not None}
+    waking = {route.handler.fn for route in api.routes if route.needs_model}
     told = partial(on_error, reply_of=api.reply_of)
+
+    async def enter(connection: Any, handler: Any) -> None:
+        """Behind the guard: whom it refuses wakes nobody."""
+        if handler.fn in waking:
+            await connection.scope[ENTER]()
+
     return Router(
         "/",
         route_handlers=handlers,
-        guards=[guard_of(askers, settings)],
+        guards=[guard_of(askers, settings), enter],
         exception_handlers={Exception: told},
     )
 
@@ -128,8 +134,10 @@ def _always(thing: object) -> Provide:
     return Provide(given)
 
 
-def _description(worker: Worker, loaded: Loaded) -> Description:
+def _description(worker: Worker, loaded: Loaded) -> bytes:
     """Made when somebody asks first, by what is imported then."""
-    from worker.service.description.document import description_of
+    from worker.service.openapi import document_of
 
-    return description_of(APIS, worker, loaded)
+    has_key = bool(worker.settings.api_keys)
+    document = document_of(APIS, model_id=loaded.model_id, has_key=has_key)
+    return msgspec.json.encode(document)

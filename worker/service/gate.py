@@ -15,11 +15,10 @@ from worker.api.answer.shapes import shaped
 from worker.api.page import page
 from worker.errors import NotAuthenticatedError, RequestError, UnavailableError, WorkerError
 from worker.http import paths
-from worker.http.connections import GUEST, WIRE
+from worker.http.connections import ENTER, GUEST, WIRE
 from worker.http.headers import Auth, Cors, ids_of
 from worker.http.hosts import Hosts
 from worker.http.replies import HeaderFields, WholeAnswer, reply_of_ours, send_whole
-from worker.lifecycle.sleeper import Sleeper
 from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
 from worker.limits import CONNECTIONS
@@ -111,8 +110,17 @@ class Gate:
             scope = {**scope, "path": scope["raw_path"].decode("latin-1")}
         status: int | None = None
         has_ended = has_come = False
-        needs = paths.needs_model(scope["method"], scope["path"])
-        sleeper = self._worker.sleeper if needs else None
+        is_entering, sleeper = _is_work(scope), self._worker.sleeper
+
+        async def enter() -> None:
+            """Wait for the model, with its place; who may not ask gets not as far as here."""
+            nonlocal has_come, is_entering
+            if sleeper is not None:
+                await sleeper.come()
+                has_come = True
+            if is_entering:
+                is_entering = False
+                self._num_entering -= 1
 
         async def send_with_ids(message: Any) -> None:
             nonlocal status, has_ended
@@ -129,22 +137,21 @@ class Gate:
             await send(message)
 
         try:
-            if _is_work(scope):
-                await self._take_turn(sleeper)
-            elif sleeper is not None:
-                await sleeper.come()
-            has_come = True
+            if is_entering and self._num_entering > 1:
+                # One begins in each turn of the event loop: who comes meanwhile does not wait long.
+                async with self._turn:
+                    await asyncio.sleep(0)
             await self._opened.wait()
+            scope[ENTER] = enter
             await self._app(scope, receive, send_with_ids)
-        # The process ends before this answer is there, or the model does not come back.
-        except (asyncio.CancelledError, UnavailableError) as error:
+        except asyncio.CancelledError:  # the process ends before this answer is there
             if status is None:
-                if isinstance(error, asyncio.CancelledError):
-                    error = UnavailableError("The worker stopped.", code="draining")
+                error = UnavailableError("The worker stopped.", code="draining")
                 answer = _refusal_of(scope, entrance, error)
                 status = answer.status
                 await send_whole(send, answer)
         finally:
+            self._num_entering -= is_entering
             if has_come and sleeper is not None:
                 sleeper.go()
             if "path_template" in scope:  # Litestar has found a route
@@ -165,21 +172,6 @@ class Gate:
             whole = page.answer()
             return whole._replace(fields=[*whole.fields, *entrance.fields])
         return None
-
-    async def _take_turn(self, sleeper: Sleeper | None) -> None:
-        """Of several one begins in each turn of the event loop: who comes meanwhile does not wait
-        long.
-
-        Those that wait for the model have their places.
-        """
-        try:
-            if self._num_entering > 1:
-                async with self._turn:
-                    await asyncio.sleep(0)
-            if sleeper is not None:
-                await sleeper.come()
-        finally:
-            self._num_entering -= 1
 
     def _refusal(self, scope: Any) -> WorkerError | None:
         """Why this cannot be answered now, or None."""

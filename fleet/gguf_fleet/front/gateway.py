@@ -30,7 +30,7 @@ _SHUTDOWN = ("/shutdown", "/v1/shutdown", "/v1/admin/shutdown")
 _ONE_REQUEST = "/v1/requests/"
 _MODELS = "/v1/models/"
 # The same whatever the model is.
-_COMMON = frozenset({"/openapi.json", "/docs", "/version", "/api/version"})
+_COMMON = frozenset({"/openapi.json", "/version", "/api/version"})
 _ENDING = "/cancel"
 # Where KubeRay asks whether a pod serves; as Ray's own proxy answers.
 _SERVES = "/-/healthz"

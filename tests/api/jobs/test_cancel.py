@@ -105,7 +105,7 @@ def test_reset_right_after_the_request(slow_server: Server) -> None:
     """Connections that are reset right after their request leave neither slot nor id taken."""
     host, port = slow_server.url.removeprefix("http://").split(":")
     body = json.dumps({"job_id": "reset", **LONG}).encode()
-    head = b"POST /execute HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body)
+    head = b"POST /execute HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
     for _ in range(30):
         peer = socket.create_connection((host, int(port)))
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")

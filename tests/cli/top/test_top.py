@@ -11,8 +11,8 @@ import pytest
 
 from tests.support.programs.terminals import ALTERNATE, NORMAL, terminal
 from tests.support.programs.watched import doing, request, watched
+from worker.cli.address import Address, address_from
 from worker.cli.main import main
-from worker.cli.top.address import Address, address_from
 
 KEY = "not-so-secret"
 
@@ -187,7 +187,6 @@ def test_a_worker_that_dies_and_comes_back() -> None:
         server.says = doing(request("req-first"))
         with terminal("top", server.url) as screen:
             screen.wait_for(lambda text: "req-first" in text)
-            server.closed.set()
             server.shutdown()
             server.server_close()
             screen.wait_for(lambda text: "gone  demo" in text and "Gone for" in text, anew=True)

@@ -13,8 +13,7 @@ from rich.console import Console, Group
 
 from tests.support.cases import for_each
 from tests.support.programs.watched import doing, request
-from worker.cli.top.address import WatchError
-from worker.cli.top.view import View
+from worker.cli.top.view import View, WatchError
 from worker.requests.views import LiveReply
 
 HOSTILE = "\x1b[31mred\x1b]0;title\x07\r\n[bold]x[/bold]\x9b2J‮日本語\u200b"

@@ -155,6 +155,25 @@ def test_exif_behind_the_pixels() -> None:
     assert pixels_of(open_picture(data, _MOST)).tolist() == [[[255, 0, 0]], [[0, 255, 0]]]
 
 
+@for_each("progressive", [False, True])
+def test_a_jpeg_without_its_end_marker(progressive: bool) -> None:
+    """It is whole, as browsers show it. One that lacks a part of its pixels is refused."""
+    data = saved(COLORED, "JPEG", progressive=progressive)
+    assert data.endswith(b"\xff\xd9")
+    assert pixels(data[:-2]).tolist() == pixels(data[:-1]).tolist() == pixels(data).tolist()
+    for size in (len(data) - 6, len(data) * 3 // 4):
+        with pytest.raises(UnreadablePictureError, match="truncated"):
+            pixels(data[:size])
+
+
+def test_a_turn_in_xmp_alone() -> None:
+    """Browsers read the orientation of EXIF, and no other."""
+    turn = b'<x xmlns:tiff="http://ns.adobe.com/tiff/1.0/" tiff:Orientation="6"/>'
+    data = saved(COLORED, "JPEG", xmp=turn)
+    assert ImageOps.exif_transpose(Image.open(BytesIO(data))).size == COLORED.size[::-1]
+    assert pixels(data).shape[:2] == COLORED.size[::-1]
+
+
 def test_exif_that_is_damaged() -> None:
     """The picture is shown as it is stored."""
     data = saved(COLORED, "JPEG", exif=b"Exif\0\0II*\0\xff\xff\xff\xff")

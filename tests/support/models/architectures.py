@@ -182,6 +182,15 @@ def write_qwen3(path: Path) -> Path:
     return model.write(path)
 
 
+def write_k2_horizon(path: Path) -> Path:
+    """Of an architecture that the pinned llama.cpp does not have."""
+    model = Model("k2-horizon", layers=2)
+    for prefix in _prefixes(model, 2):
+        model.attention(prefix)
+        model.feed_forward(prefix)
+    return model.write(path)
+
+
 def write_mixtral(path: Path) -> Path:
     """A Llama with four experts, two of which see each token."""
     model = Model("llama", layers=2)

@@ -18,19 +18,19 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from worker.api.intake import preparing
+from worker.budget import Budget
 from worker.cli.main import run
+from worker.grammar.constraint import Constraint
 from worker.lifecycle import manager
 from worker.llama.backend import LlamaBackend
+from worker.llama.guides.guides import Guides
 from worker.llama.weights import LoadOptions, Weights
 
 STEP_SECONDS = float(os.environ["STEP_SECONDS"])
-load, decode = Weights.__init__, LlamaBackend.decode
+load, decode, prepare = Weights.__init__, LlamaBackend.decode, Guides.prepare
 
 
 def slow_load(
@@ -55,30 +55,18 @@ def slow_decode(self: LlamaBackend) -> None:
     decode(self)
 
 
-class WaitingThreads(ThreadPoolExecutor):
-    """Those for forms begin with nothing before the file is there."""
-
-    def __init__(self, threads: int | None = None, *, thread_name_prefix: str) -> None:
-        super().__init__(threads, thread_name_prefix)
-        self._waits = thread_name_prefix == "formed"
-
-    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        if not self._waits:
-            return super().submit(function, *args, **kwargs)
-        return super().submit(_when_there, partial(function, *args, **kwargs))
-
-
-def _when_there(work: Callable[[], Any]) -> Any:
+def slow_prepare(self: Guides, constraint: Constraint, budget: Budget) -> None:
+    """Begin with nothing before the file is there."""
     there = Path(os.environ["FORMED"])
     with there.with_suffix(".begun").open("a") as begun:
         begun.write("begun\n")
     while not there.exists():
         time.sleep(STEP_SECONDS)
-    return work()
+    prepare(self, constraint, budget)
 
 
 if "FORMED" in os.environ:
-    preparing.ThreadPoolExecutor = WaitingThreads
+    Guides.prepare = slow_prepare
 if "POST_SECONDS" in os.environ:
     manager.post = partial(manager.post, seconds=float(os.environ["POST_SECONDS"]))
 if "LOADED" in os.environ:

@@ -62,7 +62,6 @@ class WatchedServer(ThreadingHTTPServer):
         self.status = 200
         self.key: str | None = None
         self.asked: list[tuple[str, str | None]] = []
-        self.closed = threading.Event()
 
     @property
     def url(self) -> str:
@@ -79,36 +78,26 @@ class _Watched(BaseHTTPRequestHandler):
         """Say nothing."""
 
     def do_GET(self) -> None:
-        """One answer, or one event after the other until the server is closed."""
+        """One answer."""
         server = cast("WatchedServer", self.server)
         server.asked.append((self.path, self.headers["Host"]))
         wanted = server.key and f"Bearer {server.key}"
         status = 401 if wanted and self.headers["Authorization"] != wanted else server.status
-        streams = "stream=true" in self.path and status == 200 and isinstance(server.says, dict)
-        body = server.body()
         self.send_response(status)
-        self.send_header("Content-Type", "text/event-stream" if streams else "application/json")
+        self.send_header("Content-Type", "application/json")
         self.end_headers()
-        if not streams:
-            self.wfile.write(body)
-            return
-        with contextlib.suppress(OSError):
-            while not server.closed.wait(0.05):
-                if isinstance(server.says, dict):
-                    server.says["worker"]["uptime_s"] += 1
-                self.wfile.write(b"data: " + server.body() + b"\n\n")
+        self.wfile.write(server.body())
 
 
 @contextlib.contextmanager
 def watched(port: int = 0) -> Generator[WatchedServer]:
-    """A server that answers inside of the block; its streams end with it."""
+    """A server that answers inside of the block."""
     server = WatchedServer(port)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
         yield server
     finally:
-        server.closed.set()
         server.shutdown()
         server.server_close()
         thread.join()

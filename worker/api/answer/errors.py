@@ -19,7 +19,7 @@ from worker.requests.record import note
 Reply = tuple[int, ErrorReply, dict[str, str]]
 # HTTP status -> our words for what Litestar says
 _MESSAGES = {
-    404: "There is no such path; see /docs, /v1/models, /v1/completions,"
+    404: "There is no such path; see /openapi.json, /v1/models, /v1/completions,"
     " /v1/chat/completions, /v1/responses, /v1/messages and /health.",
     405: "This path does not take this method.",
 }

@@ -24,7 +24,7 @@ from worker.api.intake.chat.past_message import (
     role_of,
     spelled,
 )
-from worker.api.intake.chat.tools import ToolChoice, Tools, check_choice, tools_of
+from worker.api.intake.chat.tools import ToolChoice, Tools, settle, tools_of
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.media_inputs import MediaInputs
 from worker.api.intake.sampling import sampling_of
@@ -156,7 +156,6 @@ def chat_input_of(body: MessagesRequest, facts: ModelFacts, media: MediaInputs) 
         )
     messages = messages_of(body, media)
     declared = tools_of(body.tools, OWN)
-    tools = declared.shown
     asked = body.tool_choice
     asked = AnthropicChoice(asked) if isinstance(asked, str) and asked else asked or None
     choice = _choice(asked, declared)
@@ -169,7 +168,7 @@ def chat_input_of(body: MessagesRequest, facts: ModelFacts, media: MediaInputs) 
             max_tokens=_max_tokens(body),
             stop=stops_of(body.stop_sequences, "stop_sequences"),
         ),
-        tools=choice.among(tools),
+        tools=choice.tools,
         left_out=tuple(declared.left_out),
         choice=choice.mode,
         only=choice.only,
@@ -182,7 +181,7 @@ def chat_input_of(body: MessagesRequest, facts: ModelFacts, media: MediaInputs) 
 
 def _choice(asked: AnthropicChoice | None, tools: Tools) -> ToolChoice:
     if asked is None:
-        return ToolChoice()
+        return settle(ToolChoice(), tools)
     mode = CHOICES.get(asked.type)
     if mode is None:
         raise RequestError("tool_choice.type must be auto, any, tool or none.", param="tool_choice")
@@ -191,8 +190,7 @@ def _choice(asked: AnthropicChoice | None, tools: Tools) -> ToolChoice:
         if asked.name is None:
             raise RequestError("tool_choice.name is missing.", param="tool_choice")
         choice = ToolChoice(mode, asked.name)
-    check_choice(choice, tools)
-    return choice
+    return settle(choice, tools)
 
 
 def _max_tokens(body: MessagesRequest) -> int | None:

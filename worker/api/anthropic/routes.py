@@ -8,7 +8,7 @@ from litestar import Response, post
 from litestar.types import ASGIApp
 
 from worker.api.answer.errors import json_response
-from worker.api.answer.shapes import UNTHREADED, AnthropicErrorReply
+from worker.api.answer.shapes import AnthropicErrorReply
 from worker.api.anthropic.chat_input import chat_input_of
 from worker.api.anthropic.exchange import MessageExchange
 from worker.api.anthropic.schemas import (
@@ -24,13 +24,8 @@ from worker.api.anthropic.schemas import (
     TokenCount,
 )
 from worker.api.described import (
-    CHAT,
     EVENTS,
-    FORMED,
-    GENERATION,
     JSON,
-    PROMPT,
-    TOKENIZED,
     Api,
     Described,
 )
@@ -74,7 +69,6 @@ async def count_tokens(
 
 
 _SUM: dict[str, Any] = {"messages": [{"role": "user", "content": "What is 3 plus 4?"}]}
-_THREAD = RequestError("thread asks for a conversation that is stored.", code=UNTHREADED)
 _EVENTS = (
     MessageStart, Ping, BlockStart, BlockDelta, BlockStop, MessageDelta, MessageStop,
     AnthropicErrorReply,
@@ -90,7 +84,6 @@ API = Api(
             takes=MessagesRequest,
             needs=("messages", "max_tokens"),
             gives={JSON: MessageReply, EVENTS: _EVENTS},
-            refuses=(*PROMPT, *CHAT, _THREAD, *GENERATION),
             named=True,
             examples={
                 "question": {**_SUM, "max_tokens": 20, "temperature": 0},
@@ -109,7 +102,6 @@ API = Api(
             takes=MessagesRequest,
             needs=("messages",),
             gives={JSON: TokenCount},
-            refuses=(*TOKENIZED, *CHAT, *FORMED, _THREAD),
             examples={"question": _SUM},
         ),
     ),

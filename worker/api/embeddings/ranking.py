@@ -16,7 +16,7 @@ from worker.api.embeddings.schemas import (
     RerankRequest,
     ScoreRequest,
 )
-from worker.api.intake.facts import ModelFacts, TextEmbedder
+from worker.api.intake.facts import ModelFacts, TextEmbedder, Vocabulary
 from worker.api.intake.prompts import plain_tokens
 from worker.api.intake.texts import (
     Cut,
@@ -32,6 +32,7 @@ from worker.api.intake.texts import (
 from worker.budget import Budget
 from worker.engine.embedding import EmbeddingRequest, normalised
 from worker.errors import RequestError
+from worker.model.config import ModelConfig
 
 _PLACE = re.compile(r"\{(query|document)\}")
 
@@ -58,14 +59,16 @@ def pair_tokens(
     template = tokenizer.chat_templates.get("rerank") if tokenizer else None
     if template is None:
         if cut is not None:
-            first, second = _fitting(first, second, cut.most - len(_joined([], [], facts)), cut)
-        tokens = _joined(first, second, facts)
+            first, second = _fitting(
+                first, second, cut.most - len(_joined([], [], facts.vocab)), cut
+            )
+        tokens = _joined(first, second, facts.vocab)
     else:
         texts = {"query": query, "document": document}
         tokens = _filled(template, texts, facts, places[1], budget)
         if cut is not None:
             tokens = _filled_in(template, tokens, (first, second), cut, facts, places[1], budget)
-    place = places[len(tokens) - own < longest_of(facts)]
+    place = places[len(tokens) - own < longest_of(facts.embedder)]
     return check_text(tokens, facts, place)
 
 
@@ -110,8 +113,7 @@ def _filled_in(
     return tokens
 
 
-def _joined(first: Sequence[int], second: Sequence[int], facts: ModelFacts) -> list[int]:
-    vocab = facts.vocab
+def _joined(first: Sequence[int], second: Sequence[int], vocab: Vocabulary) -> list[int]:
     before = [] if not vocab.adds_bos or vocab.bos is None else [vocab.bos]
     end = [] if not vocab.adds_eos or vocab.eos is None else [vocab.eos]
     between = [] if not vocab.adds_sep or vocab.sep is None else [vocab.sep]
@@ -169,9 +171,9 @@ def check_scores(facts: ModelFacts) -> TextEmbedder:
     return embedder
 
 
-def chances(outputs: np.ndarray, facts: ModelFacts) -> np.ndarray:
+def chances(outputs: np.ndarray, config: ModelConfig) -> np.ndarray:
     """A classifier's outputs as numbers from 0 to 1, of several ones with the sum 1."""
-    if facts.config.architecture in _SOFTMAX:
+    if config.architecture in _SOFTMAX:
         return outputs
     if len(outputs) == 1:
         return 1 / (1 + np.exp(-outputs))
@@ -205,7 +207,7 @@ def match_of(
     def scores(made: Sequence[np.ndarray]) -> list[float]:
         found = [each.astype(np.float64) for each in made]
         if not raw and len(found[0]) == 1:
-            found = [chances(each, facts) for each in found]
+            found = [chances(each, facts.config) for each in found]
         return [float(each[output]) for each in found]
 
     return Scoring(asked(tokens, param), scores)

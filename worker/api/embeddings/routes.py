@@ -12,7 +12,7 @@ from litestar import post
 from litestar.types import ASGIApp
 
 from worker.api.answer.vectors import VectorExchange, usage_of_texts
-from worker.api.described import JSON, NO_SCORES, NO_VECTORS, PROMPT, QUEUE, Api, Described
+from worker.api.described import JSON, Api, Described
 from worker.api.embeddings.cohere import FLOAT, CohereEmbedReply, CohereEmbedRequest, cohere_request
 from worker.api.embeddings.encoding import KINDS, Elements, encoded
 from worker.api.embeddings.ranking import (
@@ -299,7 +299,7 @@ async def tei_predict(request: HttpRequest, facts: ModelFacts, preparing: Prepar
 
     def predictions(outputs: np.ndarray) -> list[Prediction]:
         found = outputs.astype(np.float64)
-        scores = found if body.raw_scores else chances(found, facts)
+        scores = found if body.raw_scores else chances(found, facts.config)
         made = [
             Prediction(float(score), labels[place] if place < len(labels) else f"LABEL_{place}")
             for place, score in enumerate(scores)
@@ -314,7 +314,6 @@ async def tei_predict(request: HttpRequest, facts: ModelFacts, preparing: Prepar
     return VectorExchange(wanted, preparing, request.url.path, reply)
 
 
-_COMPUTED = (*PROMPT, *QUEUE)
 _RAIN: dict[str, Any] = {"input": ["Once it rains.", "The sky is clear."]}
 _QUESTION = "What is wet?"
 _NOTES = "Of embedding models, and of others with `--pooling`."
@@ -330,7 +329,7 @@ API = Api(
             takes=EmbeddingsRequest,
             needs=("input",),
             gives={JSON: EmbeddingList},
-            refuses=(*_COMPUTED, *NO_VECTORS),
+
             notes=_NOTES,
             examples={"two texts": _RAIN, "token ids": {"input": [[1, 40], [1, 50, 60]]},
                       "base64": {**_RAIN, "encoding_format": "base64"},
@@ -341,7 +340,7 @@ API = Api(
             asker=Asker.NAMED,
             takes=LlamaEmbeddingRequest,
             gives={JSON: list[LlamaEmbedding]},
-            refuses=(*_COMPUTED, *NO_VECTORS),
+
             notes=_NOTES,
             examples={
                 "text": {"content": "Once it rains."},
@@ -354,7 +353,7 @@ API = Api(
             takes=EmbeddingsRequest,
             needs=("input",),
             gives={JSON: PooledList},
-            refuses=(*_COMPUTED, *NO_VECTORS),
+
             notes=_NOTES,
             examples={"two texts": _RAIN},
         ),
@@ -364,7 +363,7 @@ API = Api(
             takes=RerankRequest,
             needs=("query",),
             gives={JSON: RerankReply | list[InferenceRank]},
-            refuses=(*_COMPUTED, *NO_SCORES),
+
             notes="By a reranker's scores, or by the cosine of an embedding model's vectors.",
             examples={
                 "documents": {"query": _QUESTION, "documents": _RAIN["input"], "top_n": 1},
@@ -376,7 +375,7 @@ API = Api(
             asker=Asker.NAMED,
             takes=ScoreRequest,
             gives={JSON: ScoreList},
-            refuses=(*_COMPUTED, *NO_SCORES),
+
             notes="By a reranker's scores, or by the cosine of an embedding model's vectors.",
             examples={"pair": {"text_1": _QUESTION, "text_2": "Once it rains."}},
         ),
@@ -385,7 +384,7 @@ API = Api(
             asker=Asker.NAMED,
             takes=CohereEmbedRequest,
             gives={JSON: CohereEmbedReply},
-            refuses=(*_COMPUTED, *NO_VECTORS),
+
             notes=_NOTES,
             examples={
                 "texts": {"texts": _RAIN["input"]},
@@ -398,7 +397,7 @@ API = Api(
             takes=EmbedRequest,
             needs=("inputs",),
             gives={JSON: list[list[float]]},
-            refuses=(*_COMPUTED, *NO_VECTORS),
+
             notes=_NOTES,
             examples={"two texts": {"inputs": _RAIN["input"], "truncate": True}},
         ),
@@ -408,7 +407,7 @@ API = Api(
             takes=EmbedRequest,
             needs=("inputs",),
             gives={JSON: list[list[list[float]]]},
-            refuses=(*_COMPUTED, *NO_VECTORS),
+
             notes=_NOTES,
             examples={"a text": {"inputs": "Once it rains."}},
         ),
@@ -417,7 +416,7 @@ API = Api(
             asker=Asker.NAMED,
             takes=SimilarityRequest,
             gives={JSON: list[float]},
-            refuses=(*_COMPUTED, *NO_SCORES),
+
             notes="By a reranker's scores, or by the cosine of an embedding model's vectors.",
             examples={
                 "texts": {"inputs": {"source_sentence": _QUESTION, "sentences": _RAIN["input"]}}
@@ -429,7 +428,7 @@ API = Api(
             takes=PredictRequest,
             needs=("inputs",),
             gives={JSON: list[Prediction | list[Prediction]]},
-            refuses=(*_COMPUTED, *NO_SCORES),
+
             notes="Of rerankers and other files with a classifier.",
             examples={"pair": {"inputs": [[_QUESTION, "Once it rains."]]}},
         ),

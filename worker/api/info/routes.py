@@ -15,11 +15,11 @@ from worker.api.info.lora import NewAdapter, OldAdapter
 from worker.api.info.power import ShutdownReply, Sleeping, sleeper_of
 from worker.api.info.progress import LoadProgress, NotLoaded, Ready, events_of
 from worker.api.info.readings import Window
-from worker.api.intake.adapters import MODEL_ID, NO_MODEL, named
+from worker.api.intake.adapters import MODEL_ID, named
 from worker.api.intake.body import HttpRequest, read_json
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.origins import Asker
-from worker.errors import ForbiddenError, NotFoundError, RequestError
+from worker.errors import NotFoundError, RequestError
 from worker.http import paths
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
@@ -42,6 +42,12 @@ async def info(request: HttpRequest, worker: Worker, loaded: Loaded) -> Response
     return json_response(info_of(worker, loaded, port or worker.settings.port))
 
 
+@get("/openapi.json", summary="This description (OpenAPI 3.1)")
+async def openapi_json(description: bytes) -> Response[bytes]:
+    """Of all paths."""
+    return Response(description, media_type="application/json")
+
+
 @get("/version", summary="The worker's version")
 async def version() -> Response[bytes]:
     """vLLM's shape."""
@@ -55,7 +61,7 @@ async def model_ready(model_id: str, facts: ModelFacts) -> Response[bytes]:
     path, _, wanted = str(model_id).rpartition("/")
     if wanted != "ready":
         raise NotFoundError("There is only /v2/models/{id}/ready.")
-    adapter = named(path, facts)
+    adapter = named(path, facts.adapters)
     return json_response(ModelReady(facts.model_id if adapter is None else adapter.name))
 
 
@@ -76,7 +82,7 @@ async def metrics(
 
 
 # Levels 1 and 2 of vLLM's differ in where it keeps weights; here they are in their file.
-@post(paths.SLEEP, status_code=200, summary="Give the model's memory back")
+@post("/sleep", status_code=200, summary="Give the model's memory back")
 async def sleep(worker: Worker, mode: str = "wait") -> Response[bytes]:
     """Once what runs has ended. With the key; without one, from this machine only."""
     if mode != "wait":
@@ -85,7 +91,7 @@ async def sleep(worker: Worker, mode: str = "wait") -> Response[bytes]:
     return json_response(Sleeping(True))
 
 
-@post(paths.WAKE_UP, status_code=200, summary="Load the model again")
+@post("/wake_up", status_code=200, summary="Load the model again")
 async def wake_up(worker: Worker) -> Response[bytes]:
     """As the next request would."""
     await sleeper_of(worker).wake()
@@ -131,9 +137,6 @@ async def unload_adapter(request: HttpRequest, loaded: Loaded) -> str:
     return f"Success: LoRA adapter '{old.lora_name}' removed successfully."
 
 
-_NO_FILE = NotFoundError("There is no such file in the folders of --lora-dir.")
-_NO_ADAPTER = NotFoundError("There is no adapter of this name.")
-
 API = Api(
     name="Worker",
     text="What runs here and how it is, for managers, routers, monitors and people.",
@@ -142,10 +145,15 @@ API = Api(
             handler=health,
             gives={JSON: Health},
             also={503: Health},
-            pages={paths.PAGE: (ForbiddenError("A page of another origin asks."),)},
-            notes="Open to everybody. 503 with the same fields where the engine hangs.",
+            notes="Open to everybody. 503 with the same fields where the engine hangs. At `/` a "
+            "browser gets the web UI.",
         ),
-        Described(handler=metrics, gives={TEXT: str}),
+        Described(
+            handler=metrics,
+            asker=Asker.NAMED,
+            gives={TEXT: str},
+            notes="Some gauges tell what was since the scrape before.",
+        ),
         Described(
             handler=progress,
             gives={EVENTS: (LoadProgress, Ready, NotLoaded)},
@@ -157,13 +165,13 @@ API = Api(
             gives={JSON: ShutdownReply},
         ),
         Described(handler=info, gives={JSON: Info}),
+        Described(handler=openapi_json, gives={JSON: dict}),
         Described(handler=version, gives={JSON: Version}),
         Described(
             handler=sleep,
             asker=Asker.LOCAL,
             gives={JSON: Sleeping},
             queries={"mode": "wait: what runs ends first."},
-            refuses=(RequestError("mode must be wait."),),
             notes="What comes meanwhile waits, and wakes it again.",
         ),
         Described(handler=wake_up, asker=Asker.LOCAL, gives={JSON: Sleeping}),
@@ -173,14 +181,12 @@ API = Api(
             gives={JSON: ModelReady},
             path="/v2/models/{model_id}/ready",
             params={"model_id": MODEL_ID},
-            refuses=(NO_MODEL,),
         ),
         Described(
             handler=load_adapter_file,
             asker=Asker.OWN,
             takes=NewAdapter,
             gives={TEXT: str},
-            refuses=(_NO_FILE,),
             examples={"named": {"lora_name": "sql", "lora_path": "sql.gguf"}},
             notes="Without --lora-dir 404. 400 with a code that says what is wrong with the file; "
             "`no_room`: it is too large.",
@@ -190,7 +196,6 @@ API = Api(
             asker=Asker.OWN,
             takes=OldAdapter,
             gives={TEXT: str},
-            refuses=(_NO_ADAPTER,),
             examples={"named": {"lora_name": "tales"}},
             notes="Without --lora-dir 404.",
         ),

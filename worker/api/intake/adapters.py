@@ -6,9 +6,9 @@ from typing import TypeVar
 
 import msgspec
 
-from worker.api.intake.facts import ChosenAdapters, ModelFacts, NamedAdapter
+from worker.api.intake.facts import AdapterTable, ChosenAdapters, NamedAdapter
 from worker.api.intake.generation import Generation
-from worker.errors import NotFoundError, RequestError
+from worker.errors import RequestError
 
 Chosen = TypeVar("Chosen")
 
@@ -30,10 +30,10 @@ def scales_of(given: list[AdapterScale] | None) -> dict[int, float] | None:
     return scales
 
 
-def choice_of(body: msgspec.Struct, facts: ModelFacts) -> ChosenAdapters:
+def choice_of(body: msgspec.Struct, adapters: AdapterTable) -> ChosenAdapters:
     """By the fields `model` and `lora`. Raises NotFoundError, RequestError."""
     model, lora = getattr(body, "model", None), getattr(body, "lora", None)
-    return facts.adapters.choose(model, scales_of(lora))
+    return adapters.choose(model, scales_of(lora))
 
 
 def chosen(made: Chosen, choice: ChosenAdapters) -> Chosen:
@@ -50,10 +50,9 @@ def chosen(made: Chosen, choice: ChosenAdapters) -> Chosen:
 
 
 # How a path that names the model is described.
-NO_MODEL = NotFoundError("Another model is served here.", code="model_not_found")
 MODEL_ID = "The model's id; slashes may be raw or encoded."
 
 
-def named(path: str, facts: ModelFacts) -> NamedAdapter | None:
+def named(path: str, adapters: AdapterTable) -> NamedAdapter | None:
     """The adapter that a path parameter names, or None for the model. Raises NotFoundError."""
-    return facts.adapters.find(str(path).removeprefix("/"))
+    return adapters.find(str(path).removeprefix("/"))

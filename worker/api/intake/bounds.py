@@ -89,7 +89,9 @@ def check_alternatives(**given: int | None) -> None:
 def stops_of(stop: str | Sequence[str | None] | None, param: str = "stop") -> tuple[str, ...]:
     """One text or several, those that say something. Raises RequestError that names the client's
     field `param`."""
-    stops = tuple(text for text in ([stop] if isinstance(stop, str) else stop or ()) if text)
+    if not stop:
+        return ()
+    stops = tuple(text for text in ([stop] if isinstance(stop, str) else stop) if text)
     if len(stops) > STOPS.most or any(len(text) > STOP.most for text in stops):
         raise RequestError(
             f"{param} must be at most {STOPS.most} texts of at most {STOP.most} characters.",

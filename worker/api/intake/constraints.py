@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Annotated, Any, cast
 
 import msgspec
@@ -88,13 +89,17 @@ class ConstraintFields(msgspec.Struct, kw_only=True):
     output_format: Any = None
 
 
+_forms_of = attrgetter(*ConstraintFields.__struct_fields__)
+_NO_FORMS = _forms_of(ConstraintFields())
+
+
 def constraint_of(*given: ConstraintFields) -> Constraint | None:
     """The one that the fields ask for, wherever they do; a schema also says that JSON is wanted.
 
     It is not compiled yet. The log says what of a schema is not held. Raises RequestError, also
     where two fields ask for different answers.
     """
-    every = [made for fields in given for made in _all(fields)]
+    every = [made for fields in given if _forms_of(fields) != _NO_FORMS for made in _all(fields)]
     telling = [made for made in every if made.text != _ANY_OBJECT.text] or every
     if not telling:
         return None

@@ -12,7 +12,6 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Set
 from functools import cache, cached_property
-from itertools import islice
 from typing import TypeVar
 
 import msgspec
@@ -42,7 +41,10 @@ class ShownMedium(msgspec.Struct, frozen=True):
 
 
 class MediaInputs:
-    """Those of one request."""
+    """Those of one request.
+
+    left_out  a sentence for each reason for which a medium became a note in brackets
+    """
 
     def __init__(self, reader: MediumReader | None = None, budget: Budget = UNBOUNDED) -> None:
         """
@@ -55,7 +57,7 @@ class MediaInputs:
         self._numbers: dict[tuple[str, str], int] = {}  # of kinds and addresses that were read
         self._asked: dict[int, tuple[str, str]] = {}
         self._reasons: dict[tuple[str, str], str] = {}  # why nothing is shown of such an address
-        self._left_out: dict[str, None] = {}
+        self.left_out: dict[str, None] = {}
 
     @cached_property
     def _prefix(self) -> str:
@@ -70,11 +72,6 @@ class MediaInputs:
         assert self._reader is not None
         return self._reader.addresses()
 
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """A sentence for each reason for which a medium became a note in brackets."""
-        return tuple(islice(self._left_out, _MOST_TOLD))
-
     def leave_out(self, kind: str, addresses: Iterable[str] = (), why: str | None = None) -> None:
         """A medium becomes a note in brackets: `mark` found nothing at its addresses, or why."""
         for each in addresses:
@@ -82,7 +79,8 @@ class MediaInputs:
         self._tell(kind, why or (_NO_BYTES if self.takes(kind) else f"{self.reads(kind)}."))
 
     def _tell(self, kind: str, why: str) -> None:
-        self._left_out.setdefault(f"{_NOUNS.get(kind, 'A medium')} is left out: {why}")
+        if len(self.left_out) < _MOST_TOLD:
+            self.left_out.setdefault(f"{_NOUNS.get(kind, 'A medium')} is left out: {why}")
 
     def reads(self, kind: str) -> str:
         """What the model reads beside media of this kind, as an error says it."""

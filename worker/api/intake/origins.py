@@ -21,7 +21,8 @@ _Guard = Callable[[Any, Any], Awaitable[None]]
 class Asker(Enum):
     """Who may ask without a key. A program sends no Origin and may always, but for the last.
 
-    A page from elsewhere can make a browser here send a POST, but not without its Origin.
+    A page from elsewhere can make a browser here send a POST, but not without its Origin; and a GET
+    without one (`<img>`, a link), but not without saying that the site is another.
     """
 
     NAMED = "pages of the worker, of this machine and of --cors"
@@ -34,11 +35,11 @@ def guard_of(askers: Mapping[Any, Asker], settings: Settings) -> _Guard:
 
     askers: the function behind a route -> who may ask; others may be asked by everybody
     """
-    cors = Cors(settings.cors)
+    cors, has_key = Cors(settings.cors), bool(settings.api_keys)
 
     async def guard(connection: Any, handler: Any) -> None:
         asker = askers.get(handler.fn)
-        if settings.api_keys or asker is None:
+        if has_key or asker is None:
             return
         client = connection.client
         if asker is Asker.LOCAL and (client is None or not is_loopback(client.host)):
@@ -46,19 +47,24 @@ def guard_of(askers: Mapping[Any, Asker], settings: Settings) -> _Guard:
                 "Without an API key only this machine may ask for that.",
                 hint="Start the worker with --api-key and send the key.",
             )
-        headers = connection.headers
-        origin = headers.get("origin")
-        if origin is None or is_loopback(_host_of(origin)):
-            return
-        if asker is Asker.NAMED and cors.names(origin.encode("latin-1")):
-            return
-        # A proxy may write another Host; what browsers say of the site no page can.
-        is_own = origin.partition("://")[2] == headers.get("host")
-        if not (is_own or headers.get("sec-fetch-site") == "same-origin") or asker is Asker.LOCAL:
+        if not _is_known(asker, connection.headers, cors):
             hint = "Name its origin by --cors." if asker is Asker.NAMED else None
             raise ForbiddenError("Pages of other origins may not ask for that.", hint=hint)
 
     return guard
+
+
+def _is_known(asker: Asker, headers: Mapping[str, str], cors: Cors) -> bool:
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+    if origin is None:
+        return site in (None, "none", "same-origin")
+    if is_loopback(_host_of(origin)):
+        return True
+    if asker is Asker.NAMED and cors.names(origin.encode("latin-1")):
+        return True
+    # A proxy may write another Host; what browsers say of the site no page can.
+    is_own = origin.partition("://")[2] == headers.get("host") or site == "same-origin"
+    return is_own and asker is not Asker.LOCAL
 
 
 def _host_of(origin: str) -> str:

@@ -137,7 +137,7 @@ class Preparing:
 
         Meanwhile the request is one of those that wait, and can be cancelled.
         """
-        choice = choice_of(body, facts)
+        choice = choice_of(body, facts.adapters)
         record = current()
         with self._lane().place(), held_body(request):
             made = await self._aside(request, body, partial(function, *arguments), record)
@@ -165,7 +165,7 @@ class Preparing:
         thread and back takes three times as long."""
         if _length_of(request) > _FEW_BYTES:
             return await self.make(request, body, facts, function, *arguments)
-        choice = choice_of(body, facts)
+        choice = choice_of(body, facts.adapters)
         self._lane().check_place()
         made = chosen(function(*arguments, UNBOUNDED), choice)
         if (record := current()) is not None:

@@ -112,6 +112,11 @@ FIELD_LIMITS: dict[str, tuple[float | None, float | None]] = {
 }
 # Fields that SamplingParams holds in another shape.
 _SHAPED = frozenset({"dry_sequence_breakers", "logit_bias", "samplers"})
+_PLAIN = [
+    name
+    for name in SamplingParams.__struct_fields__
+    if name in SamplingFields.__struct_fields__ and name not in _SHAPED
+]
 
 
 def told_settings(
@@ -179,14 +184,16 @@ def _check_infill(params: SamplingParams, facts: ModelFacts) -> None:
 def _over(
     params: SamplingParams, fields: SamplingFields, facts: ModelFacts, budget: Budget
 ) -> SamplingParams:
-    tokens_of(n_predict=fields.n_predict, default=None)
-    asked = {k: value for k, value in msgspec.structs.asdict(fields).items() if value is not None}
-    names = {
-        ours: alias for alias, ours in _ALIASES.items() if alias in asked and ours not in asked
-    }
-    asked |= {ours: asked[alias] for ours, alias in names.items()}
-    plain = SamplingParams.__struct_fields__
-    given = {k: value for k, value in asked.items() if k in plain and k not in _SHAPED}
+    if fields.n_predict is not None:
+        tokens_of(n_predict=fields.n_predict, default=None)
+    names: dict[str, str] = {}
+    given: dict[str, Any] = {}
+    for name in _PLAIN:
+        if (value := getattr(fields, name)) is not None:
+            given[name] = value
+    for alias, name in _ALIASES.items():
+        if name not in given and (value := getattr(fields, alias)) is not None:
+            given[name], names[name] = value, alias
     for name in _OPEN_BELOW:
         if name in given:
             given[name] = max(given[name], LIMITS[name][0])

@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 import msgspec
 
 from worker.api.intake.bounds import at_least
-from worker.api.intake.facts import ModelFacts
+from worker.api.intake.facts import ModelFacts, TextEmbedder, Vocabulary
 from worker.api.intake.prompts import check_hopeless
 from worker.budget import Budget
 from worker.engine.embedding import EmbeddingRequest, shorten, vectors_wanted
@@ -104,7 +104,7 @@ def cut_of(
         if side is not None and side.lower() not in _SIDES:
             raise RequestError(f"{name} must be {' or '.join(_SIDES)}.", param=name)
         sides.append(_SIDES[(side or "right").lower()])
-    longest = longest_of(facts)
+    longest = longest_of(facts.embedder)
     counts: list[int] = []
     for name, value in ("truncate_prompt_tokens", fields.truncate_prompt_tokens), *limits.items():
         if value is not None and value != -1 and value < 1:
@@ -117,9 +117,8 @@ def cut_of(
     return Cut(min(counts, default=longest), from_start=any(sides))
 
 
-def longest_of(facts: ModelFacts) -> int:
+def longest_of(embedder: TextEmbedder | None) -> int:
     """Tokens of the longest text that the model takes."""
-    embedder = facts.embedder
     return embedder.max_length if embedder else 0
 
 
@@ -133,13 +132,13 @@ def check_text(tokens: Tokens, facts: ModelFacts, place: str, *, advice: str = C
     """
     if not tokens:
         raise RequestError(f"{place} has no tokens.", param=place, hint="Leave it out.")
-    if len(tokens) > longest_of(facts):
+    if len(tokens) > longest_of(facts.embedder):
         raise _too_long(len(tokens), facts, place, advice)
     return tokens
 
 
 def _too_long(count: int, facts: ModelFacts, place: str, advice: str) -> ContextLengthError:
-    config, longest = facts.config, longest_of(facts)
+    config, longest = facts.config, longest_of(facts.embedder)
     reach = config.context if config.only_embeds else min(config.context, LONGEST_IN_PARTS)
     if longest < reach:
         advice += f" With --ctx-size the worker takes up to {counted(reach, 'token')}."
@@ -200,7 +199,7 @@ def _tokens(
         if isinstance(piece, int):
             tokens.append(piece)
         else:
-            tokens += _part(piece, facts, place, budget, add_special=number == 0)
+            tokens += _part(piece, facts.vocab, place, budget, add_special=number == 0)
     size = facts.vocab.size
     if any(not 0 <= token < size for token in tokens):
         raise RequestError(f"{place} holds token ids outside 0 to {size - 1}.", param=place)
@@ -247,9 +246,9 @@ def text_tokens(
             check_hopeless(text, len(text), facts, place, budget)
         except ContextLengthError as error:
             raise _too_long(error.count, facts, place, advice) from None
-        tokens = _part(text, facts, place, budget, add_special=True)
+        tokens = _part(text, vocab, place, budget, add_special=True)
     else:
-        read = partial(_part, facts=facts, place=place, budget=budget, add_special=True)
+        read = partial(_part, vocab=vocab, place=place, budget=budget, add_special=True)
         tokens = shorten(
             read_near(text, cut, facts, read)[1],
             cut.most,
@@ -260,9 +259,9 @@ def text_tokens(
 
 
 def _part(
-    text: str, facts: ModelFacts, place: str, budget: Budget, *, add_special: bool
+    text: str, vocab: Vocabulary, place: str, budget: Budget, *, add_special: bool
 ) -> list[int]:
-    return facts.vocab.tokenize(
+    return vocab.tokenize(
         text, add_special=add_special, parse_special=False, param=place, budget=budget
     )
 

@@ -90,10 +90,15 @@ def thinking_of(
         raise RequestError(
             f"reasoning_format must be one of {', '.join(FORMATS)}.", param="reasoning_format"
         )
-    told = [effort_of(word) for body in bodies for word in _words(body)]
-    given = [tokens_of(default=None, **budgets), *map(_budget, bodies)]
-    is_on = next((is_on for is_on, _ in told if is_on is not None), None)
-    effort = next((effort for _, effort in told if effort is not None), None)
+    is_on = effort = None
+    for body in bodies:
+        for word in _words(body):
+            if word is not None:
+                is_said, how = effort_of(word)
+                is_on = is_said if is_on is None else is_on
+                effort = how if effort is None else effort
+    named = [counts for counts in (budgets, *map(_budgets, bodies)) if {*counts.values()} - {None}]
+    given = [tokens_of(default=None, **counts) for counts in named]
     budget = next((budget for budget in given if budget is not None), None)
     if budget is None and (settings.reasoning_budget or is_on is not True):
         budget = settings.reasoning_budget  # 0 of the operator's: none, unless one is asked for
@@ -106,16 +111,17 @@ def thinking_of(
     )
 
 
-def _budget(body: ChatFields) -> int | None:
-    inside: dict[str, int | None] = {}
+def _budgets(body: ChatFields) -> dict[str, int | None]:
+    """Field -> tokens of thought at most."""
+    found: dict[str, int | None] = {"thinking_budget": body.thinking_budget}
     if isinstance(body.thinking, ThinkingConfig):
-        inside["thinking"] = body.thinking.budget_tokens
+        found["thinking"] = body.thinking.budget_tokens
     if isinstance(body.reasoning, ReasoningOptions):
-        inside["reasoning"] = body.reasoning.max_tokens
+        found["reasoning"] = body.reasoning.max_tokens
     variable = (body.chat_template_kwargs or {}).get("thinking_budget")
     if isinstance(variable, int) and not isinstance(variable, bool):
-        inside["chat_template_kwargs"] = variable
-    return tokens_of(default=None, thinking_budget=body.thinking_budget, **inside)
+        found["chat_template_kwargs"] = variable
+    return found
 
 
 def _words(body: ChatFields) -> Iterator[EffortWord]:
@@ -127,14 +133,15 @@ def _words(body: ChatFields) -> Iterator[EffortWord]:
         yield body.reasoning
     yield body.reasoning_effort
     yield body.think
-    config = msgspec.to_builtins(body.output_config)
+    config = body.output_config and msgspec.to_builtins(body.output_config)
     if isinstance(config, dict):
         yield config.get("effort")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     yield _switch(body.thinking)
     yield body.enable_thinking
     variables = body.chat_template_kwargs or {}
     for name in _SWITCHES:
-        yield effort_of(variables.get(name))[0]
+        if name in variables:
+            yield effort_of(variables[name])[0]
 
 
 def _switch(asked: ThinkingConfig | EffortWord) -> EffortWord:

@@ -8,7 +8,7 @@ from litestar import Response, get, post
 from litestar.types import ASGIApp
 
 from worker.api.answer.errors import json_response
-from worker.api.described import ENGINE, EVENTS, FORMED, JSON, PROMPT, QUEUE, Api, Described
+from worker.api.described import EVENTS, JSON, Api, Described
 from worker.api.intake.body import HttpRequest, read_json
 from worker.api.intake.bounds import tokens_of
 from worker.api.intake.facts import ModelFacts
@@ -18,7 +18,7 @@ from worker.api.intake.preparing import Preparing
 from worker.api.intake.prompts import text_prompt
 from worker.api.intake.sampling import sampling_of
 from worker.api.jobs.exchange import EventExchange, InferExchange, NamedEventExchange, job_reply_of
-from worker.api.jobs.registry import UNREAD_S, Job, Jobs
+from worker.api.jobs.registry import Job, Jobs
 from worker.api.jobs.schemas import (
     JOB_LIMITS,
     CancelReply,
@@ -36,16 +36,11 @@ from worker.budget import Budget
 from worker.engine.request import GenerationParams
 from worker.engine.stream import Stream
 from worker.errors import (
-    CancelledError,
-    ConflictError,
-    InferenceTimeoutError,
-    NotFoundError,
-    QueueFullError,
     RequestError,
 )
 from worker.http.replies import ErrorReply
 from worker.lifecycle.worker import Worker
-from worker.limits import JOB_PROMPT, JOB_STOP, JOB_STOPS, UNREAD
+from worker.limits import JOB_PROMPT, JOB_STOP, JOB_STOPS
 from worker.requests.record import current
 
 
@@ -175,9 +170,7 @@ async def cancel(request: HttpRequest, jobs: Jobs) -> Response[bytes]:
 
 
 _STORY: dict[str, Any] = {"prompt": "Once upon a time", "max_tokens": 12, "temperature": 0}
-_TAKEN = ConflictError("A job has this id.", code="JOB_EXISTS")
 _EVENTS = (Started, Token, End, Failed)
-_STARTS = (*PROMPT, _TAKEN, *QUEUE, *FORMED)
 
 API = Api(
     name="Jobs",
@@ -190,7 +183,6 @@ API = Api(
             takes=JobRequest,
             needs=("prompt",),
             gives={EVENTS: _EVENTS},
-            refuses=_STARTS,
             named=True,
             notes="Events: `started`, any number of `token`, then one of `end` and `error`.",
             examples={"story": _STORY, "operation": {"operation": "infer", **_STORY}},
@@ -201,12 +193,6 @@ API = Api(
             takes=JobRequest,
             needs=("prompt",),
             gives={JSON: InferReply, EVENTS: (InferToken, ErrorReply)},
-            refuses=(
-                *_STARTS,
-                *ENGINE,
-                CancelledError("The job was cancelled."),
-                InferenceTimeoutError("The job took longer than a job may."),
-            ),
             examples={"story": _STORY, "stream": {**_STORY, "stream": True}},
         ),
         Described(
@@ -215,26 +201,20 @@ API = Api(
             takes=JobRequest,
             needs=("prompt",),
             gives={JSON: JobReply},
-            refuses=(*_STARTS, QueueFullError(f"{UNREAD.most} jobs wait to be read.")),
             notes="The job runs from now on.",
             examples={"story": _STORY},
         ),
         Described(
             handler=read,
+            asker=Asker.NAMED,
             gives={EVENTS: _EVENTS},
             params={"job_id": "What accepted the job said."},
-            refuses=(
-                NotFoundError(
-                    f"There is no such job, or not any more: it is kept for {UNREAD_S:g} s.",
-                    code="JOB_NOT_FOUND",
-                ),
-                ConflictError("The job is being read already.", code="JOB_IS_READ"),
-            ),
             notes="Events as those of `/execute`, but without names.",
         ),
         Described(
             handler=cancel,
             asker=Asker.NAMED,
+            wakes=False,
             takes=CancelRequest,
             needs=("job_id",),
             gives={JSON: CancelReply},

@@ -1,12 +1,14 @@
-"""The prompt of /completion in all its shapes, and that of /infill: from files and the place in one
-of them, as infill models were trained with."""
+"""What a body of /completion or /infill asks for; infill prompts are from files and the place in
+one of them, as infill models were trained with."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Any, cast
 
+from worker.api.intake.bounds import check_alternatives, stops_of, tokens_of
 from worker.api.intake.facts import ModelFacts
+from worker.api.intake.generation import Generation
 from worker.api.intake.media_formats import kind_of
 from worker.api.intake.media_inputs import MediaInputs
 from worker.api.intake.prompts import (
@@ -19,9 +21,15 @@ from worker.api.intake.prompts import (
     to_be_continued,
     token_prompt,
 )
-from worker.api.llama_server.schemas import InfillRequest, PromptObject, WritingRequest
+from worker.api.intake.sampling import sampling_of
+from worker.api.llama_server.schemas import (
+    InfillRequest,
+    PromptObject,
+    WritingFields,
+    WritingRequest,
+)
 from worker.budget import Budget
-from worker.engine.request import check_length
+from worker.engine.request import GenerationParams, check_length
 from worker.errors import ContextLengthError, NotSupportedError, RequestError
 from worker.limits import SEQUENCES
 
@@ -163,3 +171,43 @@ def _others(body: InfillRequest, facts: ModelFacts, budget: Budget) -> list[int]
             found += [separator, *tokens(f"{extra.filename or 'tmp'}\n")]
         found += tokens(extra.text)
     return found if separator is None else [*found, separator, *tokens(_FILE)]
+
+
+def _params(
+    body: WritingFields, facts: ModelFacts, budget: Budget, param: str, n: int = 1
+) -> GenerationParams:
+    """Raises RequestError that names the field."""
+    if body.id_slot is not None and body.id_slot >= 0:
+        facts.slots.check(body.id_slot)
+    check_alternatives(n_probs=body.n_probs)
+    sampling = sampling_of(body, facts, budget)
+    if body.post_sampling_probs and sampling.constraint is not None:
+        raise RequestError(
+            "post_sampling_probs goes with no grammar and no schema.", param="post_sampling_probs"
+        )
+    return GenerationParams(
+        prompt_param=param,
+        sampling=sampling,
+        max_tokens=tokens_of(
+            n_predict=body.n_predict, max_tokens=body.max_tokens, default=facts.settings.n_predict
+        ),
+        stop=stops_of(body.stop),
+        n=n,
+        logprobs=body.n_probs or None,
+        as_drawn=bool(body.post_sampling_probs),
+        tells_progress=bool(body.stream and body.return_progress),
+    )
+
+
+def infill_of(body: InfillRequest, facts: ModelFacts, budget: Budget) -> Generation:
+    params = _params(body, facts, budget, "input_prefix")
+    prompt, truncated = place_of(body, params.max_tokens, facts, budget)
+    return Generation(prompts=(prompt,), params=params, truncated=truncated)
+
+
+def completion_of(body: WritingRequest, facts: ModelFacts, budget: Budget) -> Generation:
+    copies = 1 if body.n_cmpl is None else body.n_cmpl
+    if not 1 <= copies <= SEQUENCES.most:
+        raise RequestError(f"n_cmpl must be from 1 to {SEQUENCES.most}.", param="n_cmpl")
+    params = _params(body, facts, budget, PARAM, copies)
+    return Generation(prompts=prompts_of(body, facts, budget), params=params)

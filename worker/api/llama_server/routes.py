@@ -9,17 +9,14 @@ from litestar import Response, get, post
 from litestar.types import ASGIApp
 
 from worker.api.answer.errors import json_response
-from worker.api.described import EVENTS, GENERATION, JSON, PROMPT, TOKENIZED, Api, Described
+from worker.api.described import EVENTS, JSON, Api, Described
 from worker.api.intake.adapters import AdapterScale, scales_of
 from worker.api.intake.body import HttpRequest, read_json
-from worker.api.intake.bounds import check_alternatives, stops_of, tokens_of
 from worker.api.intake.facts import ModelFacts
-from worker.api.intake.generation import Generation
 from worker.api.intake.origins import Asker
 from worker.api.intake.preparing import Preparing
-from worker.api.intake.sampling import sampling_of
 from worker.api.llama_server.exchange import WritingExchange
-from worker.api.llama_server.prompts import PARAM, place_of, prompts_of
+from worker.api.llama_server.prompts import completion_of, infill_of
 from worker.api.llama_server.props import Props, SlotInfo, props_of, slots_of
 from worker.api.llama_server.schemas import (
     AdapterEntry,
@@ -27,7 +24,6 @@ from worker.api.llama_server.schemas import (
     SlotFileName,
     SlotReply,
     Success,
-    WritingFields,
     WritingRequest,
     Written,
     WrittenPart,
@@ -43,59 +39,17 @@ from worker.api.llama_server.tokens import (
     tokenize,
 )
 from worker.budget import UNBOUNDED, Budget
-from worker.engine.request import GenerationParams
-from worker.errors import NotSupportedError, RequestError, UnavailableError
+from worker.errors import RequestError, UnavailableError
 from worker.http.replies import ErrorReply
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
-from worker.limits import SEQUENCES
-
-
-def _params(
-    body: WritingFields, facts: ModelFacts, budget: Budget, param: str, n: int = 1
-) -> GenerationParams:
-    """Raises RequestError that names the field."""
-    if body.id_slot is not None and body.id_slot >= 0:
-        facts.slots.check(body.id_slot)
-    check_alternatives(n_probs=body.n_probs)
-    sampling = sampling_of(body, facts, budget)
-    if body.post_sampling_probs and sampling.constraint is not None:
-        raise RequestError(
-            "post_sampling_probs goes with no grammar and no schema.", param="post_sampling_probs"
-        )
-    return GenerationParams(
-        prompt_param=param,
-        sampling=sampling,
-        max_tokens=tokens_of(
-            n_predict=body.n_predict, max_tokens=body.max_tokens, default=facts.settings.n_predict
-        ),
-        stop=stops_of(body.stop),
-        n=n,
-        logprobs=body.n_probs or None,
-        as_drawn=bool(body.post_sampling_probs),
-        tells_progress=bool(body.stream and body.return_progress),
-    )
-
-
-def _between(body: InfillRequest, facts: ModelFacts, budget: Budget) -> Generation:
-    params = _params(body, facts, budget, "input_prefix")
-    prompt, truncated = place_of(body, params.max_tokens, facts, budget)
-    return Generation(prompts=(prompt,), params=params, truncated=truncated)
-
-
-def _behind(body: WritingRequest, facts: ModelFacts, budget: Budget) -> Generation:
-    copies = 1 if body.n_cmpl is None else body.n_cmpl
-    if not 1 <= copies <= SEQUENCES.most:
-        raise RequestError(f"n_cmpl must be from 1 to {SEQUENCES.most}.", param="n_cmpl")
-    params = _params(body, facts, budget, PARAM, copies)
-    return Generation(prompts=prompts_of(body, facts, budget), params=params)
 
 
 @post("/infill", status_code=200, summary="Write between two texts (llama-server)")
 async def infill(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
     """The whole text at once, or its events."""
     body = await preparing.body(request, InfillRequest)
-    generation = await preparing.make(request, body, facts, _between, body, facts)
+    generation = await preparing.make(request, body, facts, infill_of, body, facts)
     return WritingExchange(generation, preparing.run(generation, facts), body, facts)
 
 
@@ -103,7 +57,7 @@ async def infill(request: HttpRequest, facts: ModelFacts, preparing: Preparing) 
 async def completion(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
     """The whole text at once, or its events; a list of whole texts for several prompts."""
     body = await preparing.body(request, WritingRequest)
-    generation = await preparing.make(request, body, facts, _behind, body, facts)
+    generation = await preparing.make(request, body, facts, completion_of, body, facts)
     return WritingExchange(generation, preparing.run(generation, facts), body, facts)
 
 
@@ -200,10 +154,10 @@ async def detokenize_tokens(
     """Under both names."""
     body = await read_json(request, DetokenizeRequest)
     if len(body.tokens or ()) <= _INLINE:
-        return json_response(detokenize(body, facts))
+        return json_response(detokenize(body, facts.vocab.spelled))
 
     def read(_budget: Budget) -> DetokenizeReply:
-        return detokenize(body, facts)
+        return detokenize(body, facts.vocab.spelled)
 
     return json_response(await preparing.aside(request, body, read))
 
@@ -234,7 +188,6 @@ API = Api(
             takes=WritingRequest,
             needs=("prompt",),
             gives={JSON: (Written, list, dict), EVENTS: (WrittenPart, Written, ErrorReply)},
-            refuses=(*PROMPT, *GENERATION),
             done=False,
             notes="Several prompts give a list. With `response_fields` answers have only these.",
             examples={
@@ -250,11 +203,6 @@ API = Api(
             takes=InfillRequest,
             needs=("input_prefix", "input_suffix"),
             gives={JSON: (Written, dict), EVENTS: (WrittenPart, Written, ErrorReply)},
-            refuses=(
-                *PROMPT,
-                NotSupportedError("The model has no infill tokens."),
-                *GENERATION,
-            ),
             done=False,
             notes="With `response_fields` the answer has only these.",
             examples={
@@ -270,13 +218,10 @@ API = Api(
         Described(
             handler=slot_action,
             asker=Asker.OWN,
+            wakes=True,
             gives={JSON: SlotReply},
             params={"slot_id": "A number from 0."},
             queries={"action": ", ".join(ACTIONS)},
-            refuses=(
-                RequestError("There is no such slot, action or file."),
-                NotSupportedError("--slot-save-path names no folder."),
-            ),
             notes="All but `erase` read a body: `filename`, a name below --slot-save-path.",
         ),
         Described(
@@ -284,7 +229,6 @@ API = Api(
             asker=Asker.NAMED,
             takes=TokenizeRequest,
             gives={JSON: TokenizeReply},
-            refuses=TOKENIZED,
             examples={
                 "with pieces": {"content": "Once upon a time", "with_pieces": True},
                 "as a prompt": {"prompt": "Once upon a time", "return_token_strs": True},
@@ -304,6 +248,7 @@ API = Api(
         Described(
             handler=scale_adapters,
             asker=Asker.OWN,
+            wakes=False,
             takes=list[AdapterScale],
             gives={JSON: Success},
             examples={"none": []},
@@ -313,7 +258,6 @@ API = Api(
             handler=slots,
             gives={JSON: list[SlotInfo]},
             queries={"fail_on_no_slot": "Anything: 503 where no slot is idle."},
-            refuses=(UnavailableError("No slot is idle.", code="no_slot"),),
         ),
     ),
 )

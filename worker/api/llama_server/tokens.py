@@ -120,9 +120,9 @@ def tokenize(body: TokenizeRequest, facts: ModelFacts, budget: Budget) -> Tokeni
     )
 
 
-def detokenize(body: DetokenizeRequest, facts: ModelFacts) -> DetokenizeReply:
-    """Raises RequestError for ids that the vocabulary does not have."""
-    tokens, texts = body.tokens, facts.vocab.spelled
+def detokenize(body: DetokenizeRequest, texts: Sequence[bytes]) -> DetokenizeReply:
+    """texts: token id -> its bytes. Raises RequestError for ids that it does not have."""
+    tokens = body.tokens
     if tokens is None:
         raise RequestError("tokens is missing.", param="tokens")
     if len(tokens) > TOKENS.most:
@@ -140,7 +140,7 @@ def info_of(facts: ModelFacts) -> TokenizerInfo:
     assert config is not None  # a model that generates has one: checked at load
 
     def text(token: int | None) -> str | None:
-        return None if token is None else vocab.name(token)
+        return None if token is None else vocab.spelled[token].decode("utf-8", "backslashreplace")
 
     return TokenizerInfo(
         model=config.model,

@@ -69,7 +69,7 @@ _CUT_IT = "Leave truncate out to have it cut, or shorten it."
 def embed_request(
     given: str | list[str], param: str, facts: ModelFacts, budget: Budget, *, cuts: bool
 ) -> EmbeddingRequest:
-    cut = Cut(longest_of(facts)) if cuts else None
+    cut = Cut(longest_of(facts.embedder)) if cuts else None
     pooling = check_vectors(facts)
     texts = texts_of(cast("Inputs", given), facts, param, budget, cut=cut, advice=_CUT_IT)
     return asked(texts, param, per_token=pooling == "none")

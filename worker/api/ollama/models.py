@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from worker.api.intake.facts import ModelFacts
+from worker.model.config import ModelConfig
 
 # Whose API this is; clients refuse servers that seem too old for what they do.
 API_VERSION = "0.12.11"
@@ -82,10 +83,10 @@ def tagged_of(facts: ModelFacts, **running: Any) -> TaggedModel:
     return TaggedModel(
         name=facts.model_id,
         model=facts.model_id,
-        modified_at=_modified_at(facts),
+        modified_at=_modified_at(facts.config),
         size=sum(file.size for file in files),
         digest=hashlib.sha256(identities).hexdigest(),
-        details=_details(facts),
+        details=_details(facts.config),
         **running,
     )
 
@@ -98,15 +99,14 @@ def shown_of(facts: ModelFacts) -> ShownModel:
         parameters=f"num_ctx {facts.max_length}",
         template=template,
         license=config.license or "",
-        details=_details(facts),
+        details=_details(facts.config),
         model_info=_metadata(facts),
         capabilities=_capabilities(facts, template),
-        modified_at=_modified_at(facts),
+        modified_at=_modified_at(facts.config),
     )
 
 
-def _details(facts: ModelFacts) -> ModelDetails:
-    config = facts.config
+def _details(config: ModelConfig) -> ModelDetails:
     return ModelDetails(
         parent_model="",
         format="gguf",
@@ -145,8 +145,8 @@ def _capabilities(facts: ModelFacts, template: str) -> list[str]:
     return found
 
 
-def _modified_at(facts: ModelFacts) -> str:
-    newest = max(file.identity.mtime_ns for file in facts.config.files)
+def _modified_at(config: ModelConfig) -> str:
+    newest = max(file.identity.mtime_ns for file in config.files)
     return datetime.fromtimestamp(newest / 1e9, UTC).isoformat().replace("+00:00", "Z")
 
 

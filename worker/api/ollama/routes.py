@@ -15,14 +15,8 @@ from worker.api.answer.errors import json_response
 from worker.api.answer.shapes import OllamaErrorReply
 from worker.api.answer.vectors import VectorExchange
 from worker.api.described import (
-    CHAT,
-    GENERATION,
     JSON,
     LINES,
-    NO_VECTORS,
-    PROMPT,
-    QUEUE,
-    TOKENIZED,
     Api,
     Described,
 )
@@ -235,7 +229,6 @@ def _reply(line: AnswerLine) -> ASGIApp:
 _SUM: dict[str, Any] = {"messages": [{"role": "user", "content": "What is 3 plus 4?"}]}
 _SHORT: dict[str, Any] = {"options": {"temperature": 0, "num_predict": 12}}
 _LINES = "A line of JSON for each part; with `stream` false one reply with all of it."
-_NO_STORE = NotSupportedError("There is no store of models here.")
 
 API = Api(
     name="Ollama",
@@ -246,7 +239,6 @@ API = Api(
             asker=Asker.NAMED,
             takes=OllamaChatRequest,
             gives={JSON: ChatLine, LINES: (ChatLine, OllamaErrorReply)},
-            refuses=(*PROMPT, *CHAT, *GENERATION),
             notes=_LINES,
             examples={
                 "question": {**_SUM, **_SHORT},
@@ -259,7 +251,6 @@ API = Api(
             asker=Asker.NAMED,
             takes=GenerateRequest,
             gives={JSON: GenerateLine, LINES: (GenerateLine, OllamaErrorReply)},
-            refuses=(*PROMPT, *GENERATION),
             notes=_LINES,
             examples={
                 "question": {"prompt": "What is 3 plus 4?", **_SHORT},
@@ -276,14 +267,13 @@ API = Api(
             notes="The body is not looked at.",
         ),
         Described(handler=ollama_version, gives={JSON: OllamaVersion}),
-        Described(handler=store_models, asker=Asker.NAMED, gives={}, refuses=(_NO_STORE,)),
-        Described(handler=delete_model, asker=Asker.NAMED, gives={}, refuses=(_NO_STORE,)),
+        Described(handler=store_models, asker=Asker.NAMED, gives={}),
+        Described(handler=delete_model, asker=Asker.NAMED, gives={}),
         Described(
             handler=ollama_embed,
             asker=Asker.NAMED,
             takes=OllamaEmbedRequest,
             gives={JSON: OllamaEmbedReply},
-            refuses=(*PROMPT, *QUEUE, *NO_VECTORS),
             examples={
                 "two texts": {"input": ["Once it rains.", "The sky is clear."], "truncate": False},
                 "nothing": {},
@@ -294,7 +284,6 @@ API = Api(
             asker=Asker.NAMED,
             takes=OllamaEmbeddingsRequest,
             gives={JSON: OllamaEmbeddingsReply},
-            refuses=(*TOKENIZED, *QUEUE, *NO_VECTORS),
             examples={"text": {"prompt": "Once it rains."}, "nothing": {}},
         ),
     ),

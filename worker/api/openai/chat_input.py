@@ -40,7 +40,6 @@ def chat_input_of(body: ChatRequest, facts: ModelFacts, media: MediaInputs) -> C
                 f"{field} is a form that is no longer read here.", param=field, hint=hint
             )
     declared = tools_of(body.tools)
-    tools = declared.shown
     choice = choice_of(body.tool_choice, declared)
     params = GenerationParams(
         prompt_param=PARAM,
@@ -60,7 +59,7 @@ def chat_input_of(body: ChatRequest, facts: ModelFacts, media: MediaInputs) -> C
         messages=tuple(messages_of(body, media)),
         media=media,
         params=params,
-        tools=choice.among(tools),
+        tools=choice.tools,
         left_out=tuple(declared.left_out),
         choice=choice.mode,
         only=choice.only,
@@ -76,7 +75,7 @@ def chat_input_of(body: ChatRequest, facts: ModelFacts, media: MediaInputs) -> C
         variables=body.chat_template_kwargs or {},
         opens=body.add_generation_prompt is not False,
         continues=_continues(body),
-        truncates=truncates(body.truncation),
+        truncates=body.truncation is not None and truncates(body.truncation),
     )
 
 
@@ -86,7 +85,7 @@ def _continues(body: ChatRequest) -> bool:
         raise RequestError(
             "Where a message goes on no other one is opened.", param="add_generation_prompt"
         )
-    last = next((each for each in reversed(body.messages or ()) if each is not None), None)
+    last = next(filter(None, reversed(body.messages or ())), None)
     if last is None or not (last.prefix or last.partial):
         return bool(body.continue_final_message)
     return bool(body.continue_final_message) or role_of(last.role, last) == "assistant"
@@ -97,6 +96,8 @@ def _logprobs(body: ChatRequest) -> int | None:
     counts for completions."""
     if body.top_logprobs and not body.logprobs:
         raise RequestError("top_logprobs needs logprobs.", param="top_logprobs")
+    if not (body.logprobs or body.n_probs):
+        return None
     check_alternatives(logprobs=body.logprobs, top_logprobs=body.top_logprobs, n_probs=body.n_probs)
     if body.logprobs:
         return body.top_logprobs or 0
@@ -105,7 +106,7 @@ def _logprobs(body: ChatRequest) -> int | None:
 
 def messages_of(body: ChatRequest, media: MediaInputs) -> Iterator[Message]:
     given = body.messages or []
-    if given and (system := text_of(body.system, media)):
+    if given and body.system is not None and (system := text_of(body.system, media)):
         yield Message(role="system", content=system)
     told = [(place, each, role_of(each.role, each)) for place, each in enumerate(given) if each]
     first = newest([role for _, _, role in told])

@@ -10,17 +10,12 @@ from litestar.types import ASGIApp
 from worker.api.answer.errors import json_response
 from worker.api.answer.usage import InputTokens
 from worker.api.described import (
-    CHAT,
     EVENTS,
-    FORMED,
-    GENERATION,
     JSON,
-    PROMPT,
-    TOKENIZED,
     Api,
     Described,
 )
-from worker.api.intake.adapters import MODEL_ID, NO_MODEL, named
+from worker.api.intake.adapters import MODEL_ID, named
 from worker.api.intake.body import HttpRequest
 from worker.api.intake.chat.asking import answer_to
 from worker.api.intake.facts import ModelFacts
@@ -98,7 +93,7 @@ async def models(facts: ModelFacts) -> Response[bytes]:
 @get("/v1/models/{model_id:path}", summary="The model that runs here, by id")
 async def model(model_id: str, facts: ModelFacts) -> Response[bytes]:
     """404 for any other id."""
-    return json_response(model_entry(facts, named(model_id, facts)))
+    return json_response(model_entry(facts, named(model_id, facts.adapters)))
 
 
 _SUM: dict[str, Any] = {"messages": [{"role": "user", "content": "What is 3 plus 4?"}]}
@@ -127,7 +122,6 @@ API = Api(
             takes=CompletionRequest,
             needs=("prompt",),
             gives={JSON: Completion, EVENTS: (Completion, ErrorReply)},
-            refuses=(*PROMPT, *GENERATION),
             examples={
                 "text": _STORY,
                 "stream": {**_STORY, "stream": True, "stream_options": {"include_usage": True}},
@@ -147,7 +141,6 @@ API = Api(
             takes=ChatRequest,
             needs=("messages",),
             gives={JSON: ChatCompletion, EVENTS: (ChatCompletion, ErrorReply)},
-            refuses=(*PROMPT, *CHAT, *GENERATION),
             examples={
                 "question": {**_SUM, "temperature": 0},
                 "stream": {**_SUM, "max_tokens": 12, "stream": True, "return_progress": True},
@@ -162,7 +155,6 @@ API = Api(
             takes=ChatRequest,
             needs=("messages",),
             gives={JSON: TemplateReply},
-            refuses=(*TOKENIZED, *CHAT, *FORMED),
             examples={"question": _SUM},
         ),
         Described(
@@ -171,7 +163,6 @@ API = Api(
             takes=ChatRequest,
             needs=("messages",),
             gives={JSON: InputTokens},
-            refuses=(*TOKENIZED, *CHAT, *FORMED),
             examples={"question": _SUM},
         ),
         Described(handler=models, gives={JSON: ModelList}),
@@ -179,7 +170,6 @@ API = Api(
             handler=model,
             gives={JSON: ModelEntry},
             params={"model_id": MODEL_ID},
-            refuses=(NO_MODEL,),
         ),
     ),
 )

@@ -283,7 +283,6 @@ def chat_input_of(body: ResponseRequest, facts: ModelFacts, media: MediaInputs) 
             raise RequestError(f"{field} is not offered here.", param=field, hint=hint)
     check_alternatives(top_logprobs=body.top_logprobs)
     functions = DeclaredFunctions(body.tools)
-    tools = functions.found.shown
     choice = choice_of(body.tool_choice, functions.found)
     logprobs = body.top_logprobs or (0 if TOLD_LOGPROBS in (body.include or ()) else None)
     return ChatInput(
@@ -301,7 +300,7 @@ def chat_input_of(body: ResponseRequest, facts: ModelFacts, media: MediaInputs) 
             logprobs=logprobs,
             tells_progress=bool(body.stream and body.return_progress),
         ),
-        tools=choice.among(tools),
+        tools=choice.tools,
         left_out=tuple(functions.found.left_out),
         choice=choice.mode,
         only=choice.only,

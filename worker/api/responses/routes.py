@@ -12,13 +12,8 @@ from litestar.types import ASGIApp
 from worker.api.answer.errors import json_response
 from worker.api.answer.usage import InputTokens
 from worker.api.described import (
-    CHAT,
     EVENTS,
-    FORMED,
-    GENERATION,
     JSON,
-    PROMPT,
-    TOKENIZED,
     Api,
     Described,
 )
@@ -31,9 +26,9 @@ from worker.api.responses.chat_input import InputItem, chat_input_of
 from worker.api.responses.exchange import ResponseExchange
 from worker.api.responses.items import RESPONSE_EVENTS, ResponseReply
 from worker.api.responses.schemas import ResponseRequest
-from worker.api.responses.store import UNKNOWN, ResponseStore
+from worker.api.responses.store import ResponseStore
 from worker.chat.format import ChatFormat
-from worker.errors import NotFoundError, NotSupportedError, RequestError
+from worker.errors import NotSupportedError, RequestError
 
 _PAGE = 100
 
@@ -137,8 +132,6 @@ async def conversations() -> Response[bytes]:
 
 _SUM: dict[str, Any] = {"input": "What is 3 plus 4?", "temperature": 0, "max_output_tokens": 20}
 _ID = {"response_id": "Of a stored response."}
-_NOT_STORED = NotFoundError("It is not stored, or not any more.")
-_UNKNOWN = NotFoundError("What is referred to is not stored, or not any more.", code=UNKNOWN)
 
 API = Api(
     name="Responses",
@@ -150,7 +143,6 @@ API = Api(
             takes=ResponseRequest,
             needs=("input",),
             gives={JSON: ResponseReply, EVENTS: RESPONSE_EVENTS},
-            refuses=(*PROMPT, *CHAT, *GENERATION, _UNKNOWN),
             named=True,
             examples={
                 "question": _SUM,
@@ -172,7 +164,6 @@ API = Api(
             takes=ResponseRequest,
             needs=("input",),
             gives={JSON: InputTokens},
-            refuses=(*TOKENIZED, *CHAT, *FORMED, _UNKNOWN),
             examples={"question": {"input": "What is 3 plus 4?"}},
         ),
         Described(
@@ -180,7 +171,6 @@ API = Api(
             gives={JSON: ResponseReply},
             params=_ID,
             queries={"stream": "`true` is refused."},
-            refuses=(_NOT_STORED, RequestError("Its events are asked for.")),
         ),
         Described(
             handler=listed_input,
@@ -191,27 +181,23 @@ API = Api(
                 "limit": "Items at most, from 1 to 100.",
                 "order": "`asc`, or the last one first.",
             },
-            refuses=(_NOT_STORED, RequestError("limit is out of its range.")),
         ),
         Described(
             handler=delete_response,
             asker=Asker.NAMED,
             gives={JSON: ResponseDeleted},
             params=_ID,
-            refuses=(_NOT_STORED,),
         ),
         Described(
             handler=cancel_response,
             asker=Asker.NAMED,
             gives={JSON: ResponseReply},
             params=_ID,
-            refuses=(_NOT_STORED,),
         ),
         Described(
             handler=conversations,
             asker=Asker.NAMED,
             gives={},
-            refuses=(NotSupportedError("Conversations are not stored."),),
         ),
     ),
 )

@@ -143,7 +143,7 @@ class Gemma(Syntax, frozen=True):
         yield from self._object(source, calls, 1)
         calls.end()
         yield from source.space()
-        yield from source.one_of(CLOSE)
+        yield from source.close(CLOSE)
 
     def _object(self, source: TextSource, calls: Calls, depth: int) -> Steps[None]:
         """After its `{`."""

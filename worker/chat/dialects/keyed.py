@@ -66,7 +66,7 @@ class KeyedCalls(Syntax, frozen=True):
                 break
         calls.settle()
         yield from source.space()
-        yield from source.one_of(self.close)
+        yield from source.close(self.close)
 
 
 def _call_grammar(lark: Lark, tool: Tool) -> str:

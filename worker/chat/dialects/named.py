@@ -98,7 +98,7 @@ class NamedCalls(Syntax, frozen=True):
             if not self.section or (yield from source.one_of(self.begin)) is None:
                 break
         if self.close:
-            yield from source.one_of(self.close)
+            yield from source.close(self.close)
 
     def _call(self, source: TextSource, calls: Calls) -> Steps[None]:
         call_id = ""
@@ -118,10 +118,10 @@ class NamedCalls(Syntax, frozen=True):
         yield from call_in_json(source, calls, name.strip(), call_id)
         yield from source.space()
         if self.is_fenced:
-            yield from source.one_of("```")
+            yield from source.close("```")
             yield from source.space()
         if self.end:
-            yield from source.one_of(self.end)
+            yield from source.close(self.end)
         calls.settle()
 
     def _numbered(self, source: TextSource, calls: Calls) -> Steps[tuple[str, str]]:

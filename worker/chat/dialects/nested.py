@@ -119,7 +119,7 @@ class NestedTags(Syntax, frozen=True):
             yield from source.space()
             if (yield from source.one_of(begin)) is None:
                 break
-        yield from source.one_of(f"{self.mark}</{self.section}>")
+        yield from source.close(f"{self.mark}</{self.section}>")
 
     def _call(self, source: TextSource, calls: Calls) -> Steps[None]:
         name, _ = yield from source.until('">', fits=lambda text: calls.may_be(text.strip()))

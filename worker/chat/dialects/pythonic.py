@@ -53,7 +53,7 @@ class Pythonic(Syntax, frozen=True):
                 break
         calls.settle()
         yield from source.space()
-        yield from source.one_of(CLOSE)
+        yield from source.close(CLOSE)
 
 
 def _call(source: TextSource, calls: Calls) -> Steps[None]:

@@ -113,7 +113,7 @@ class TaggedCalls(Syntax, frozen=True):
                 break
         for text in self.closes:
             yield from source.space()
-            yield from source.one_of(text)
+            yield from source.close(text)
 
     def _call(self, source: TextSource, calls: Calls) -> Steps[None]:
         yield from source.space()

@@ -53,7 +53,7 @@ def call_objects(
             if (yield from source.peek()) != "{":
                 break
     yield from source.space()
-    yield from source.one_of(*closes)
+    yield from source.close(*closes)
 
 
 def _call_object(source: TextSource, calls: Calls, *, is_strict: bool) -> Steps[None]:

@@ -56,7 +56,7 @@ class Xtml(Syntax, frozen=True):
             yield from source.space()
             if (yield from source.one_of(_CALL)) is None:
                 break
-        yield from source.one_of(_TOOLS_END)
+        yield from source.close(_TOOLS_END)
 
 
 def _call(source: TextSource, calls: Calls) -> Steps[None]:
@@ -71,7 +71,7 @@ def _call(source: TextSource, calls: Calls) -> Steps[None]:
         yield from source.space()
         yield from source.one_of(_JSON_END)
         yield from source.space()
-        yield from source.one_of(_CALL_END)
+        yield from source.close(_CALL_END)
         calls.settle()
         return
     written = Parameters(source, calls, name)

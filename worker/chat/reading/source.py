@@ -129,6 +129,14 @@ class TextSource:
             raise DamagedError
         return found
 
+    def close(self, *texts: str) -> Steps[None]:
+        """Read the one of these texts that comes next, or the beginning of one with which the
+        answer stops."""
+        if (yield from self.one_of(*texts)) is None and self.is_ended:
+            rest = self.rest
+            if any(text.startswith(rest) for text in texts):
+                self.skip(len(rest))
+
     def until(self, *ends: str, fits: Callable[[str], bool]) -> Steps[tuple[str, str]]:
         """The text up to the first of these ends, and the end, which is read too.
 

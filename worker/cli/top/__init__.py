@@ -33,17 +33,17 @@ def run(arguments: argparse.Namespace) -> int:
     """Show it. Raises UsageError, and WatchError where there is nothing to show."""
     from rich.console import Group
 
+    from worker.cli.address import address_from
     from worker.cli.console import data_console, write_json
-    from worker.cli.top.address import address_from, answers
-    from worker.cli.top.screen import watch
+    from worker.cli.top.screen import look, watch
     from worker.cli.top.view import View
     from worker.requests.views import LiveReply
 
     address, console = address_from(arguments), data_console()
     if arguments.json:
-        write_json(next(answers(address, dict[str, Any])))
+        write_json(look(address, dict[str, Any]))
     elif arguments.once or not sys.stdout.isatty() or console.is_dumb_terminal:
-        view = View(address.url, next(answers(address, LiveReply)))
+        view = View(address.url, look(address, LiveReply))
         console.print(Group(*view.lines(console.options)))
     else:
         watch(address)

@@ -1,58 +1,82 @@
-"""The terminal while it shows a worker: what is followed, keys, and how it is given back."""
+"""What a worker says at GET /v1/requests, and the terminal while it is shown."""
 
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
 import select
 import signal
 import sys
 import termios
-import threading
 import time
 import tty
 from collections.abc import Callable, Generator
+from typing import TypeVar
+from urllib.parse import urlsplit
 
+import msgspec
 from rich.console import Console, Group
 from rich.live import Live
 
-from worker.cli.top.address import Address, WatchError, answers
-from worker.cli.top.view import View
+from worker.cli.address import Address
+from worker.cli.top.view import View, WatchError
+from worker.log import harmless
 from worker.requests.views import LiveReply
 
-_REDRAW_S, _AGAIN_S = 0.25, 0.5
+_PATH = "/v1/requests"
+_PAUSE_S, _TIMEOUT_S = 0.5, 2.0
+_MAX_ANSWER = 8 << 20
+_Answer = TypeVar("_Answer")
 
 
-class Feed(threading.Thread):
-    """Follows the worker at `address` until the process ends, also through its restarts."""
+def look(address: Address, kind: type[_Answer]) -> _Answer:
+    """What the worker does now, decoded as `kind`. Raises WatchError."""
+    parts, url = urlsplit(address.url), address.url
+    scheme = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    headers = {"Authorization": f"Bearer {address.key}"} if address.key is not None else {}
+    try:
+        with contextlib.closing(scheme(parts.netloc, timeout=_TIMEOUT_S)) as connection:
+            connection.request("GET", parts.path + _PATH, headers=headers)
+            response = connection.getresponse()
+            body = response.read(_MAX_ANSWER)
+        if response.status == http.client.NOT_FOUND:
+            raise ValueError  # no worker's answer
+        if response.status != http.client.OK:
+            raise _refused(address, response.status, body)
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        message = f"{url} says what is not understood here: {error}."
+        hint = "Watch it with `worker top` of its own version."
+        raise WatchError(message, hint=hint, lasting=True) from None
+    except OSError as error:
+        message = f"No worker answers at {url}: {error.strerror or error}."
+        hint = "Start one with `worker serve`, or name its address: worker top http://HOST:PORT"
+        raise WatchError(message, hint=hint) from None
+    except (http.client.HTTPException, ValueError):
+        message = f"{url} has no {_PATH}: it is something else, or an older worker."
+        raise WatchError(message, lasting=True) from None
 
-    def __init__(self, address: Address) -> None:
-        super().__init__(daemon=True)  # who leaves must not wait for a worker that hangs
-        self._address = address
-        self.view = View(address.url)  # replaced as a whole, so a reader needs no lock
-        self.start()
 
-    def run(self) -> None:
-        while True:
-            before = self.view
-            try:
-                for reply in answers(self._address, LiveReply, follow=True):
-                    self.view = View(before.url, reply)
-                if self.view is before:  # a worker that drains ends its events after the first
-                    raise WatchError(f"{before.url} ends the connection without an event.")
-            except WatchError as error:
-                since = self.view.since or time.monotonic()
-                self.view = View(before.url, self.view.reply, error, since)
-            time.sleep(_AGAIN_S)
+def _refused(address: Address, status: int, body: bytes) -> WatchError:
+    if status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
+        words = "asks for a key." if address.key is None else "has another key."
+        hint = "Give it with --api-key-file, --api-key or LLAMA_API_KEY."
+        return WatchError(f"{address.url} {words}", hint=hint, lasting=True)
+    try:
+        words = harmless(str(msgspec.json.decode(body)["error"]["message"])[:200])
+    except (ValueError, KeyError, TypeError):
+        words = http.client.responses.get(status, "")
+    return WatchError(f"{address.url} answers {status}: {words}".rstrip(": .") + ".")
 
 
 def watch(address: Address) -> None:
-    """Show the worker until q, Ctrl-C or SIGTERM.
+    """Show the worker until q, Ctrl-C or SIGTERM, also through its restarts.
 
     Raises WatchError where there is nothing to watch and waiting would not help: another program
     listens there, or the key is wrong.
     """
-    console, feed = Console(highlight=False), Feed(address)
+    console, view = Console(highlight=False), View(address.url)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the terminal is given back first
     with (
         contextlib.suppress(KeyboardInterrupt), _keys() as pressed,
@@ -60,16 +84,19 @@ def watch(address: Address) -> None:
              redirect_stdout=False, redirect_stderr=False) as live,
     ):  # fmt: skip
         while not {*b"qQ"} & {*pressed()}:
-            view = feed.view
-            if view.error is not None and view.reply is None and view.error.lasting:
-                raise view.error
+            try:
+                view = View(view.url, look(address, LiveReply))
+            except WatchError as error:
+                if view.reply is None and error.lasting:
+                    raise
+                view = View(view.url, view.reply, error, view.since or time.monotonic())
             options = console.options.update_height(console.height)
             live.update(Group(*view.lines(options)), refresh=True)
 
 
 @contextlib.contextmanager
 def _keys() -> Generator[Callable[[], bytes]]:
-    """A function that waits a moment for keys and returns those that were pressed.
+    """A function that waits half a second for keys and returns those that were pressed.
 
     Without a terminal on standard input there are none. Ctrl-Z is off inside of the block: it
     would leave the shell with the alternate screen.
@@ -77,7 +104,7 @@ def _keys() -> Generator[Callable[[], bytes]]:
     terminals = [sys.stdin.fileno()] if sys.stdin.isatty() else []
 
     def pressed() -> bytes:
-        ready = select.select(terminals, [], [], _REDRAW_S)[0]
+        ready = select.select(terminals, [], [], _PAUSE_S)[0]
         return (os.read(ready[0], 64) or b"q") if ready else b""  # nothing: the terminal has gone
 
     before = [termios.tcgetattr(terminal) for terminal in terminals]

@@ -19,7 +19,7 @@ from rich.styled import Styled
 from rich.table import Table
 from rich.text import Text
 
-from worker.cli.top.address import WatchError
+from worker.errors import WorkerError
 from worker.log import harmless
 from worker.machine import human_bytes
 from worker.requests.views import EndedRequest, LiveReply, LiveRequest
@@ -34,6 +34,14 @@ _STYLES = {
 _BLOCKS, _ASCII = ("█▓░", "▁▂▃▄▅▆▇█"), ("#+.", "_.,-=+*#")
 # Negative: to the right. A column that does not fit is left out, with those behind it.
 _FIRST, _WIDTHS = 10, (10, -17, -9, -9, -8, -8, 10, 25)
+
+
+class WatchError(WorkerError, code="NOT_WATCHED"):
+    """The worker does not answer, or answers something else. lasting: asking again is no use."""
+
+    def __init__(self, message: str, *, hint: str | None = None, lasting: bool = False) -> None:
+        super().__init__(message, hint=hint)
+        self.lasting = lasting
 
 
 class View(msgspec.Struct, frozen=True):

@@ -5,6 +5,7 @@ The colours of a file that has no profile, or another one than sRGB, are taken a
 
 from __future__ import annotations
 
+import contextlib
 import io
 from typing import Any, NamedTuple, cast
 
@@ -27,6 +28,8 @@ _FLIPS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+# The end marker of a JPEG, and bits of which no decoder makes what it makes of zeros.
+_END, _NO_END = b"\xff\xd9", b"\xaa" * 64
 _SIDEWAYS = 5  # the first of those that swap width and height
 # Formats of a PNG's grey pixels -> what Pillow multiplies them by.
 _NARROW = {"L;2": 85, "L;4": 17}
@@ -45,11 +48,13 @@ class PictureFile(NamedTuple):
     """A file whose head was read.
 
     width, height  as it is shown, upright
+    data           the file
     """
 
     width: int
     height: int
     image: ImageFile.ImageFile
+    data: bytes
 
 
 def open_picture(data: bytes, most: int) -> PictureFile:
@@ -69,7 +74,7 @@ def open_picture(data: bytes, most: int) -> PictureFile:
     # Whether EXIF stands behind the pixels of a PNG, decoding tells.
     if (image.format != "PNG" or "exif" in image.info) and _orientation(image) >= _SIDEWAYS:
         width, height = height, width
-    return PictureFile(width, height, image)
+    return PictureFile(width, height, image, data)
 
 
 def pixels_of(picture: PictureFile) -> np.ndarray:
@@ -77,7 +82,7 @@ def pixels_of(picture: PictureFile) -> np.ndarray:
     image = picture.image
     box, rawmode = next(((tile[1], tile[3]) for tile in image.tile), (None, None))
     try:
-        image.load()
+        image = _loaded(image, picture.data)
         _narrow_clear_color(image, rawmode)
         shown = _on_white(image)
     except MemoryError:
@@ -92,6 +97,27 @@ def pixels_of(picture: PictureFile) -> np.ndarray:
     if (flip := _FLIPS.get(_orientation(image))) is not None:
         shown = shown.transpose(flip)
     return np.asarray(shown)
+
+
+def _loaded(image: ImageFile.ImageFile, data: bytes) -> ImageFile.ImageFile:
+    """With its pixels. A JPEG that lacks its end marker is whole if no pixel depends on what would
+    follow."""
+    try:
+        image.load()
+    except OSError:
+        if image.format != "JPEG":
+            raise
+        body = data.rstrip(b"\xff")  # half a marker, or half of what stands for such a byte
+        made: list[ImageFile.ImageFile] = []
+        with contextlib.suppress(OSError):
+            for follows in (b"", _NO_END):
+                ended = Image.open(io.BytesIO(body + follows + _END), formats=["JPEG"])
+                ended.load()
+                made.append(ended)
+        if len(made) < 2 or made[0].tobytes() != made[1].tobytes():
+            raise
+        return made[0]
+    return image
 
 
 def _narrow_clear_color(image: Image.Image, rawmode: Any) -> None:
@@ -121,9 +147,11 @@ def _on_white(image: Image.Image) -> Image.Image:
 
 
 def _orientation(image: Image.Image) -> int:
-    """1 to 8; of EXIF that cannot be read 1."""
+    """1 to 8, of EXIF alone: browsers do not turn a picture by its XMP. If it cannot be read, 1."""
+    exif = Image.Exif()
     try:
-        found: Any = image.getexif().get(_ORIENTATION)
+        exif.load(image.info.get("exif", b""))
+        found: Any = exif.get(_ORIENTATION)
     except MemoryError:
         raise
     except Exception:  # noqa: BLE001  damaged EXIF raises whatever it comes to

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from worker import log
 from worker.errors import BackendError
 from worker.llama.process import openmp
+from worker.llama.signatures import AbortCallback
 
 _SIGNALS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT)
 _PATIENCE_S = 10  # until the process dies of the alarm instead
@@ -154,7 +155,6 @@ def _tell(number: int) -> None:
 # "/a/b/llama.cpp/src/file.cpp:12: GGML_ASSERT(x) failed"
 _MESSAGE = re.compile(r"(?:\S*/)?(\S+:\d+): (.*)")
 _REPORT = "If a file or a request does that again, SECURITY.md says how to report it."
-_Callback = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 
 
 def leave_with_reason(lib: ctypes.CDLL) -> None:
@@ -162,12 +162,10 @@ def leave_with_reason(lib: ctypes.CDLL) -> None:
 
     lib: the library with ggml's functions
     """
-    lib.ggml_set_abort_callback.restype = ctypes.c_void_p
-    lib.ggml_set_abort_callback.argtypes = [_Callback]
     lib.ggml_set_abort_callback(_leave)
 
 
-@_Callback
+@AbortCallback
 def _leave(message: bytes) -> None:
     text = " ".join(message.decode(errors="replace").split())
     found = _MESSAGE.match(text)

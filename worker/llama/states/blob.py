@@ -1,16 +1,17 @@
 """The bytes that llama.cpp writes for one sequence's state, as arrays.
 
-Little endian, without padding, as of llama-cpp-python 0.3.36:
+Little endian, without padding, as of llama-cpp-python 0.3.36 and of llama.cpp b11549:
 
     blob       u32 magic, i32 sequence id (ignored when read), sections
     sections   plain attention: cells; with a sliding window: cells of the full layers, cells of
                the windowed layers; recurrent: one state; hybrid: its cells, then its state
     cells      u32 streams, for each: u32 count, and where that is not 0:
                  count x (i32 position, u32 1, [12 bytes x, y, token], i32 sequence id (ignored))
-                 u32 whether values are transposed, u32 layers
+                 u32 whether values are transposed, u32 layers, [2 x u32 rotation]
                  layers x (i32 type, u64 row bytes, count x row)                     keys
                  layers x (i32 type, u64 row bytes, count x row)                     values; or
                  layers x (i32 type, u32 element bytes, u32 columns, columns x count x element)
+               The rotations of quantised cells are there in states of version 4.
                The 12 bytes are there for some models (M-RoPE, n-gram embeddings), values are
                missing for latent attention (MLA).
     state      u32 1, i32 last position, u32 0, u32 0, u32 layers of the model,
@@ -68,6 +69,7 @@ class CellsForm(msgspec.Struct, frozen=True):
     ext_bytes: int
     num_layers: int
     layer_rows: tuple[LayerRows, ...]
+    rotations: tuple[int, ...] = ()
 
     @property
     def row_bytes(self) -> int:
@@ -76,7 +78,9 @@ class CellsForm(msgspec.Struct, frozen=True):
 
     def num_bytes(self, count: int, num_streams: int) -> int:
         """Bytes of the section for `count` cells."""
-        heads = 4 * (num_streams + 1) + 8 + _LAYER_HEAD_BYTES * len(self.layer_rows)
+        heads = 4 * (num_streams + 3 + len(self.rotations)) + _LAYER_HEAD_BYTES * len(
+            self.layer_rows
+        )
         return heads + count * (_META_BYTES + self.row_bytes)
 
 
@@ -134,7 +138,7 @@ class Reader:
         if self.numbers("<Ii")[0] != MAGIC:
             raise ValueError("a state must begin with llama.cpp's magic number")
 
-    def cells(self, ext_bytes: int, *, has_values: bool) -> CellsSection:
+    def cells(self, ext_bytes: int, *, has_values: bool, num_rotations: int = 0) -> CellsSection:
         found: CellsSection | None = None
         (num_streams,) = self.numbers("<I")
         for _ in range(num_streams):
@@ -142,12 +146,14 @@ class Reader:
             if count and found is not None:
                 raise ValueError("the cells of a sequence are in two streams")
             if count:
-                found = self._stream(count, ext_bytes, has_values=has_values)
+                found = self._stream(count, ext_bytes, has_values, num_rotations)
         if found is None:
             raise ValueError("there are no cells")
         return found
 
-    def _stream(self, count: int, ext_bytes: int, *, has_values: bool) -> CellsSection:
+    def _stream(
+        self, count: int, ext_bytes: int, has_values: bool, num_rotations: int
+    ) -> CellsSection:
         width = _META_BYTES + ext_bytes
         meta = self.bytes(count * width).reshape(count, width)
         places = meta[:, :8].copy().view("<u4")
@@ -158,6 +164,7 @@ class Reader:
         if num_layers > _MOST_LAYERS or is_transposed > 1:
             raise ValueError(f"{num_layers} layers")
         self.is_transposed = bool(is_transposed)
+        rotations = self.numbers(f"<{num_rotations}I")
         layer_rows: list[LayerRows] = []
         for index in range(num_layers * (2 if has_values else 1)):
             if is_transposed and index >= num_layers:
@@ -171,7 +178,7 @@ class Reader:
                 layer = LayerRows(*self.numbers("<iQ"))
                 arrays.append(self.bytes(count * layer.width).reshape(count, layer.width))
             layer_rows.append(layer)
-        form = CellsForm(ext_bytes, num_layers, tuple(layer_rows))
+        form = CellsForm(ext_bytes, num_layers, tuple(layer_rows), rotations)
         return CellsSection(form, places[:, 0].view("<i4"), arrays)
 
     def state(self) -> tuple[RecurrentForm, int]:
@@ -229,7 +236,7 @@ class Writer:
         before = bool(form.ext_bytes)
         if before:
             _gather(meta[:, 8 : 8 + form.ext_bytes], 0, sources)
-        self.numbers(transposed, form.num_layers)
+        self.numbers(transposed, form.num_layers, *form.rotations)
         for number, layer in enumerate(form.layer_rows):
             is_transposed = transposed and number >= form.num_layers
             self.bytes(layer.head(transposed=is_transposed))

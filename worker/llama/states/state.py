@@ -267,12 +267,15 @@ def _guesses(
     most = 2 if has_cells else 0
     for count in range(2 if has_window else min(1, most), most + 1):
         num_full = 1 if has_window else count
-        for ext_bytes in (0, EXT_BYTES):
+        for ext_bytes, num_rotations in itertools.product((0, EXT_BYTES), (0, 2)):
             for has_values in itertools.product((True, False), repeat=count):
                 reader = Reader(blob)
                 try:
                     reader.head()
-                    forms = tuple(reader.cells(ext_bytes, has_values=v).form for v in has_values)
+                    forms = tuple(
+                        reader.cells(ext_bytes, has_values=v, num_rotations=num_rotations).form
+                        for v in has_values
+                    )
                     recurrent = reader.state()[0] if is_recurrent else None
                 except ValueError:
                     continue
@@ -280,7 +283,11 @@ def _guesses(
 
 
 def _read_cells(reader: Reader, form: CellsForm) -> CellsSection:
-    cells = reader.cells(form.ext_bytes, has_values=len(form.layer_rows) > form.num_layers)
+    cells = reader.cells(
+        form.ext_bytes,
+        has_values=len(form.layer_rows) > form.num_layers,
+        num_rotations=len(form.rotations),
+    )
     if cells.form != form:
         raise ValueError("a section of cells has another layout")
     return cells

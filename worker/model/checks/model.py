@@ -35,7 +35,7 @@ from typing import Literal
 from worker.gguf.fields import Fields
 from worker.gguf.header import RECONVERT, Header, refuse
 from worker.gguf.quant import ENCODINGS
-from worker.model.architectures import DRAFTERS, EMBEDDERS, ENCODER_DECODERS, ENCODERS, KNOWN
+from worker.model.architectures import DRAFTERS, EMBEDDERS, ENCODER_DECODERS, ENCODERS, KNOWN, newer
 from worker.model.checks.graphs import check_graph
 from worker.model.checks.hyperparameters import check_hyperparameters, check_sampling_defaults
 from worker.model.checks.tensors import check_tensors
@@ -71,7 +71,7 @@ def check_architecture(header: Header) -> str:
         # An importance matrix has none, nor has a later file of a split model.
         check_kind(fields, "inspect")
         fields.missing(_ARCHITECTURE)
-    if name in KNOWN:
+    if name in KNOWN or name in newer():
         return name
     shown = name[:64] if name[:64].isprintable() else repr(name[:64])
     raise refuse(
@@ -80,7 +80,7 @@ def check_architecture(header: Header) -> str:
         at=header.offsets[_ARCHITECTURE],
         field=_ARCHITECTURE,
         got=name[:64],
-        hint="Update llama-cpp-python, if the model is newer than it."
+        hint="Build a newer llama.cpp: `make install LLAMA_CPP=VERSION`."
         if _NAME.fullmatch(name)
         else RECONVERT,
     )

@@ -85,6 +85,21 @@ def test_a_name_that_nobody_knows(named: Path) -> None:
     assert "Traceback" not in said
 
 
+@pytest.mark.parametrize("option", ["--chat-template", "--chat-template-file"])
+def test_an_option_that_is_no_template(named: Path, option: str, tmp_path: Path) -> None:
+    """The worker does not start, and one sentence says which option and why."""
+    file = tmp_path / "bad.jinja"
+    file.write_text("{{ foo")
+    value = str(file) if option.endswith("file") else "{{ foo"
+    process = WorkerProcess("serve", "--port", "0", "--model", str(named), option, value)
+    try:
+        assert process.wait() == 2
+    finally:
+        process.end()
+    (told,) = [line for line in process.lines if "template" in line]
+    assert f"The template of {option} cannot be read: " in told
+
+
 BAD = {
     "{{ messages[0].content.encode() }}": "encode",
     "{{ messages | nosuch }}": "nosuch",

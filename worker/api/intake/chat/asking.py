@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from itertools import takewhile
 from typing import TypeVar
 
 import msgspec
@@ -35,6 +34,7 @@ from worker.limits import COUNTED, MESSAGES
 
 _log = log.get("talk")
 _SYSTEM = ("system", "developer")
+_RESERVED = ("messages", "tools", "add_generation_prompt")
 _MESSAGES = "messages"  # how templates' errors call what they are given
 
 
@@ -101,7 +101,7 @@ def _asked(talk: ChatInput, chat: ChatFormat, facts: ModelFacts, *, must_fit: bo
         reader=_reader_of(talk, chat, conversation.text, names),
         truncated=truncated,
         warnings=warnings,
-        left_out=talk.media.warnings,
+        left_out=tuple(talk.media.left_out),
     )
     if not must_fit:
         generation.check()  # else who runs it does
@@ -138,7 +138,7 @@ def _params(talk: ChatInput, chat: ChatFormat, prompt: str, facts: ModelFacts) -
     return msgspec.structs.replace(
         params,
         sampling=sampling,
-        spelled={token: text.encode() for text, token in chat.controls.items()},
+        spelled=chat.spelled,
         limit=_limit(talk, chat, prompt, facts),
     )
 
@@ -210,19 +210,18 @@ def conversation_of(
     if len(talk.messages) > MESSAGES.most:
         raise RequestError(f"{param} must be at most {MESSAGES.most}.", param=param)
     if must_fit:
-        texts = [
-            text
-            for message in talk.messages
-            for text in (message.content or "", *(call.arguments for call in message.calls))
-        ]
+        texts: list[str] = []
+        for message in talk.messages:
+            texts.append(message.content or "")
+            if message.calls:
+                texts += [call.arguments for call in message.calls]
         size = sum(map(len, texts))
         if size > COUNTED.most:
             check_hopeless("\n".join(texts), size, facts, param, talk.media.budget)
-    reserved = ("messages", "tools", "add_generation_prompt")
-    variables = {
+    variables = talk.variables and {
         name: value
         for name, value in talk.variables.items()
-        if name not in reserved and name.isidentifier()
+        if name not in _RESERVED and name.isidentifier()
     }
     return chat.conversation(
         with_one_system(talk.messages),
@@ -240,14 +239,18 @@ def with_one_system(messages: Sequence[Message]) -> list[Message]:
     Most templates leave out a developer's message without a word, and many refuse a second one of
     the system's. Later messages of a developer are the system's too.
     """
-    first = list(takewhile(lambda message: message.role in _SYSTEM, messages))
-    others = [
-        msgspec.structs.replace(message, role="system") if message.role == "developer" else message
-        for message in messages[len(first) :]
-    ]
-    texts = [message.content for message in first if message.content]
+    first: list[Message] = []
+    others: list[Message] = []
+    for message in messages:
+        if message.role in _SYSTEM and not others:
+            first.append(message)
+        elif message.role == "developer":
+            others.append(msgspec.structs.replace(message, role="system"))
+        else:
+            others.append(message)
     if not first:
         return others
+    texts = [message.content for message in first if message.content]
     return [msgspec.structs.replace(first[0], role="system", content="\n\n".join(texts)), *others]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, cast
 
 import msgspec
@@ -211,8 +212,9 @@ class PastMessage(msgspec.Struct, kw_only=True):
     result: Any = None
 
 
-# Fields beside the content; a message of a text alone has none of them.
-_BESIDE = tuple(name for name in PastMessage.__struct_fields__ if name != "content")
+# What stands beside the content; beside a text alone, nothing.
+_beside = attrgetter(*(name for name in PastMessage.__struct_fields__ if name != "content"))
+_NOTHING = _beside(PastMessage())
 
 
 def role_of(given: str | None, message: PastMessage | None = None) -> str:
@@ -233,7 +235,7 @@ def message_of(given: PastMessage, role: str, media: MediaInputs) -> Message:
     assistant's are its thought."""
     if role in _RESULTS:
         return _result(given, media)
-    if isinstance(given.content, str) and all(getattr(given, each) is None for each in _BESIDE):
+    if isinstance(given.content, str) and _beside(given) == _NOTHING:
         return Message(role=role, content=given.content)
     kinds = _THOUGHTS if role == "assistant" else ()
     parts = [part for each in _contents(given) for part in parts_of(each)]

@@ -143,16 +143,13 @@ class ToolChoice(msgspec.Struct, frozen=True):
     mode     auto; required: at least one call; none: no call
     only     the one tool that may be called; None: any
     allowed  of the tools these alone are shown to the model; None: all
+    tools    that are shown
     """
 
     mode: str = "auto"
     only: str | None = None
     allowed: tuple[str, ...] | None = None
-
-    def among(self, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
-        if self.allowed is None:
-            return tools
-        return tuple(tool for tool in tools if tool.name in self.allowed)
+    tools: tuple[Tool, ...] = ()
 
 
 @functools.lru_cache(maxsize=64)
@@ -165,15 +162,22 @@ def _tell_left_out(said: str) -> None:
     log.get("service").warning("a tool cannot be read", why=said)
 
 
-def check_choice(choice: ToolChoice, tools: Tools, param: str = "tool_choice") -> None:
-    """Raise RequestError where it asks for a call of what is not there."""
-    names = {tool.name for tool in tools.shown}
+def settle(choice: ToolChoice, tools: Tools, param: str = "tool_choice") -> ToolChoice:
+    """The choice, with the tools that are shown. Raises RequestError where it asks for a call of
+    what is not there."""
+    shown = tools.shown
+    if choice == ToolChoice():
+        return ToolChoice(tools=shown)
+    names = {tool.name for tool in shown}
     why = " ".join(["", *tools.left_out])
     for name in (*((choice.only,) if choice.only is not None else ()), *(choice.allowed or ())):
         if name not in names:
             raise RequestError(f"{param} names {name!r}, which is no tool.{why}", param=param)
     if choice.mode == "required" and not (names if choice.allowed is None else choice.allowed):
         raise RequestError(f"{param} asks for a call, and there are no tools.{why}", param=param)
+    if choice.allowed is not None:
+        shown = tuple(tool for tool in shown if tool.name in choice.allowed)
+    return msgspec.structs.replace(choice, tools=shown)
 
 
 class NamedTool(msgspec.Struct):
@@ -217,8 +221,7 @@ def choice_of(asked: str | ChoiceObject | None, tools: Tools) -> ToolChoice:
             choice = ToolChoice(mode, allowed=names)
         case _:
             choice = ToolChoice("required", only=_name(asked))
-    check_choice(choice, tools)
-    return choice
+    return settle(choice, tools)
 
 
 def _mode(word: str, known: Collection[str]) -> str:

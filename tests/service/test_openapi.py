@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import re
 from typing import Any
@@ -16,12 +14,11 @@ from worker.api.described import Described
 from worker.api.intake.sampling import FIELD_LIMITS
 from worker.api.jobs.schemas import JOB_LIMITS, JobRequest
 from worker.service.app import APIS
-from worker.service.description.document import document_of
-from worker.service.description.page import HEADERS, pages_of
+from worker.service.openapi import document_of
 
 DESCRIBED = [route for api in APIS for route in api.routes]
 DOCUMENT: dict[str, Any] = json.loads(
-    json.dumps(document_of(APIS, model_id="org/tiny", has_key=True, has_page=True))
+    json.dumps(document_of(APIS, model_id="org/tiny", has_key=True))
 )
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 # What Litestar gives to a handler, or our own dependencies; anything else is asked of the client.
@@ -88,55 +85,21 @@ def test_limits_are_those_that_check() -> None:
 def test_the_key() -> None:
     """It is asked for where the worker has one, but not by health."""
     assert {} not in DOCUMENT["security"]
-    open_to_all = document_of(APIS, model_id="org/tiny", has_key=False, has_page=True)
+    open_to_all = document_of(APIS, model_id="org/tiny", has_key=False)
     assert {} in open_to_all["security"]
     assert DOCUMENT["paths"]["/health"]["get"]["security"] == []
-    assert "401" not in DOCUMENT["paths"]["/health"]["get"]["responses"]
-    assert "401" in DOCUMENT["paths"]["/docs"]["get"]["responses"]
+    assert "security" not in DOCUMENT["paths"]["/v1/models"]["get"]
 
 
-def test_the_page_for_browsers() -> None:
-    """It is at / alone, and not where it is switched off."""
-
-    def of(has_page: bool, path: str) -> dict[str, Any]:
-        made = document_of(APIS, model_id="org/tiny", has_key=True, has_page=has_page)
-        return made["paths"][path]["get"]["responses"]
-
-    assert set(of(True, "/")["200"]["content"]) == {"application/json", "text/html"}
-    assert set(of(False, "/")["200"]["content"]) == {"application/json"}
-    assert of(True, "/")["403"] != of(False, "/")["403"]
-    assert of(True, "/health") == of(False, "/health") == of(False, "/")
-
-
-def test_the_page_is_whole() -> None:
-    """Its parts name each path and shape; each link leads to a place there or to a part."""
-    pages = pages_of(DOCUMENT)
-    shown: set[str] = set()
-    for path in DOCUMENT["paths"]:
-        assert f" {path}</code>" in pages[""], path
-    for name, page in pages.items():
-        places = set(re.findall(r' id="([^"]+)"', page))
-        assert set(re.findall(r'href="#([^"]+)"', page)) <= places
-        assert set(re.findall(r'href="\?api=([^"]+)"', page)) == set(pages) - {""}
-        assert len(page) < 200_000, name
-        shown |= places
-    assert shown >= set(SCHEMAS)
-    for path, methods in DOCUMENT["paths"].items():
-        for operation in methods.values():
-            assert f" {path}</code>" in pages[operation["tags"][0]], path
-
-
-def test_the_page_needs_nothing() -> None:
-    """No script, nothing from elsewhere; its policy allows just its own style."""
-    page = "".join(pages_of(DOCUMENT).values())
-    assert not re.search(r"<(script|img|iframe|link|object|form)\b|https?:|@import|url\(", page)
-    style = page.partition("<style>")[2].partition("</style>")[0]
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    policy = HEADERS["content-security-policy"]
-    assert policy.startswith("default-src 'none'; style-src 'sha256-" + digest)
-
-
-def test_texts_are_escaped() -> None:
-    """What a text holds is text in the page."""
-    hostile = document_of(APIS, model_id="<script>", has_key=False, has_page=True)
-    assert "<script>" not in "".join(pages_of(hostile).values())
+def test_errors_have_the_shape_of_their_api() -> None:
+    """One response for each shape, which all routes of its paths refer to."""
+    for path, shape in {
+        "/v1/chat/completions": "ErrorReply", "/v1/messages": "AnthropicErrorReply",
+        "/api/chat": "OllamaErrorReply", "/embed": "TeiErrorReply", "/v1/jobs": "ErrorReply",
+    }.items():  # fmt: skip
+        answers = DOCUMENT["paths"][path]["post"]["responses"]
+        assert set(answers) == {"200", "4XX", "5XX"}
+        for status in ("4XX", "5XX"):
+            assert answers[status] == {"$ref": f"#/components/responses/{shape}"}
+            content = DOCUMENT["components"]["responses"][shape]["content"]["application/json"]
+            assert content["schema"] == {"$ref": f"#/components/schemas/{shape}"}

@@ -10,14 +10,14 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from tests.service.description.contract import Contract
+from tests.service.contract import Contract
 from tests.support import http
 from tests.support.cases import for_each
 from tests.support.models.adapters import write_lora
 from tests.support.models.embedders import Embedder
 from tests.support.models.infilling import write_infilling
 from tests.support.programs.processes import Server, serving
-from worker.api.described import EVENTS, HTML, Described
+from worker.api.described import EVENTS, Described
 from worker.http.paths import REQUESTS
 from worker.service.app import APIS
 
@@ -100,20 +100,6 @@ def test_plain(demo: Server, contract: Contract, route: Described, path: str) ->
     answer = http.request(method, demo.url + asked)
     assert answer.is_success, answer.text
     contract.check(method.upper(), shown, answer)
-    if HTML in route.gives and answer.headers["content-type"].startswith(HTML):
-        assert demo.url in answer.text
-        assert "default-src 'none'" in answer.headers["content-security-policy"]
-
-
-@pytest.mark.parametrize(
-    "path", [path for route in DESCRIBED for path in route.pages if path in route.handler.paths]
-)
-def test_page(demo: Server, contract: Contract, path: str) -> None:
-    """Who would rather have HTML gets it."""
-    answer = http.get(demo.url + path, headers={"accept": "text/html,*/*;q=0.8"})
-    assert answer.headers["content-type"].startswith(HTML)
-    assert answer.text.startswith("<!doctype html>")
-    contract.check("GET", path, answer)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,207 @@
+"""Another llama.cpp under the bindings: what fits, what is adapted, what is refused."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import re
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from scripts.install import abi, upstream
+from scripts.install.abi import adapt, compare
+from scripts.install.talk import InstallError
+from scripts.install.upstream import find, graft
+from tests.support.checkout import BINDINGS, HEADER, Checkout
+
+
+def _tree(folder: Path, header: str) -> Path:
+    (folder / "include").mkdir(parents=True)
+    (folder / "include/llama.h").write_text(header)
+    (folder / "CMakeLists.txt").touch()
+    return folder
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """An unpacked sdist whose bindings fit its llama.cpp."""
+    top = tmp_path / "sdist"
+    _tree(top / "vendor/llama.cpp", HEADER)
+    package = top / "llama_cpp"
+    package.mkdir()
+    (package / "llama_cpp.py").write_text(BINDINGS)
+    (package / "__init__.py").write_text('__version__ = "1.2.3"\n')
+    return top
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("int32_t count", "float count", "field llama_thing.count has another type"),
+        ("int32_t count", "int64_t count", "field llama_thing.count has another type"),
+        ("bool whole;", "", "field llama_thing.whole is gone"),
+        ("int32_t llama_use", "int32_t llama_used", "function llama_use is gone"),
+        ("float share", "double share", "function llama_use has another signature"),
+        ("int32_t llama_use", "int64_t llama_use", "function llama_use has another signature"),
+        ("LLAMA_KIND_A = 0,", "LLAMA_KIND_NEW = 0, LLAMA_KIND_A,", "LLAMA_KIND_A is 1, not 0"),
+        ("LLAMA_KIND_A = 0,", "", "number LLAMA_KIND_A is gone"),
+        ("int32_t count; bool whole;", "bool whole; int32_t count;", "another order of fields"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit(source: Path, tmp_path: Path, old: str, new: str, told: str) -> None:
+    """A field, a function or a number that is another one is named, with what it is used for."""
+    assert old in HEADER
+    found = compare(source, _tree(tmp_path / "other", HEADER.replace(old, new)))
+    assert any(told in refusal for refusal in found.refusals), found
+    assert all(re.search(r"\((used by worker/|declared by)", each) for each in found.refusals)
+
+
+def test_what_fits(source: Path, tmp_path: Path) -> None:
+    """More functions and numbers at the end change nothing; what no header names is not held."""
+    more = HEADER.replace("_B = 1", "_B = 1, LLAMA_KIND_C").replace(
+        "int32_t llama_use", "int32_t llama_more(void);\nint32_t llama_use"
+    )
+    found = compare(source, _tree(tmp_path / "other", more))
+    assert found == abi.Finding([], {})
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("void * more;", "void * more; int64_t added;"),
+        ("bool whole;", "bool whole; int64_t added;"),
+        ("int32_t count;", "int64_t added; int32_t count;"),
+        ("int32_t count;", "int64_t added[3]; int32_t count; int64_t too;"),
+    ],
+)
+def test_structs_that_grew(source: Path, tmp_path: Path, old: str, new: str) -> None:
+    """Fields that the bindings do not know become bytes in their places, wherever they stand."""
+    other = _tree(tmp_path / "other", HEADER.replace(old, new))
+    found = compare(source, other)
+    assert not found.refusals
+    adapt(source, found.grown)
+    again = compare(source, other)
+    assert again == abi.Finding([], {})
+
+
+def test_a_library_with_a_grown_struct_is_called(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through adapted bindings a struct goes by value to the library and back, whole."""
+    grown = HEADER.replace("bool whole;", "bool whole; int64_t added;")
+    other = _tree(tmp_path / "other", grown)
+    adapt(source, compare(source, other).grown)
+    code = grown + (
+        "struct llama_thing llama_thing_default(void) {"
+        " struct llama_thing t = {3, true, 77, (void *) 9}; return t; }\n"
+        "int32_t llama_use(struct llama_thing t, float share) {"
+        " return t.added == 77 && t.more == (void *) 5 ? t.count * share : -1; }\n"
+    )
+    (tmp_path / "lib.c").write_text(code)
+    made = tmp_path / "lib.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", made, tmp_path / "lib.c"], check=True)
+    fields = (source / "llama_cpp/llama_cpp.py").read_text()
+    namespace: dict[str, type[ctypes.Structure]] = {}
+    start = fields.index("class llama_thing")
+    exec(f"import ctypes\n{fields[start : fields.index('@ctypes_function')]}", namespace)
+    thing = namespace["llama_thing"]
+    lib = ctypes.CDLL(str(made))
+    lib.llama_thing_default.restype, lib.llama_thing_default.argtypes = thing, []
+    lib.llama_use.restype, lib.llama_use.argtypes = ctypes.c_int32, [thing, ctypes.c_float]
+    value = lib.llama_thing_default()
+    assert (value.count, value.whole, value.more) == (3, True, 9)
+    value.more = 5
+    assert lib.llama_use(value, 2.0) == 6
+
+
+def test_the_pinned_headers_fit() -> None:
+    """What the worker itself declares names functions, structs and numbers, each once a table."""
+    signatures = importlib.import_module("worker.llama.signatures")
+    for table in signatures.TABLES:
+        names = [name for name, *_ in table]
+        assert len(set(names)) == len(names)
+    assert all(name.startswith(("GGML_", "MTMD_", "RPC_")) for name in signatures.VALUES)
+
+
+def test_the_bindings_get_another_version(source: Path, tmp_path: Path) -> None:
+    """So everything that is kept by version is kept apart, and `worker version` names both."""
+    place = _tree(tmp_path / "b12345", HEADER)
+    found = find(str(place))
+    assert found is not None
+    assert found.name.startswith("b12345.")
+    graft(source, found, rpc=False)
+    assert f'"1.2.3+{found.name}"' in (source / "llama_cpp/__init__.py").read_text()
+    (place / "include/llama.h").write_text(HEADER + "\n")
+    changed = find(str(place))
+    assert changed is not None
+    assert changed.name != found.name
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_a_source_is_a_folder_or_a_tarball(source: Path, tmp_path: Path, is_packed: bool) -> None:
+    place = _tree(tmp_path / "b7", HEADER)
+    if is_packed:
+        packed = tmp_path / "b7.tar.gz"
+        with tarfile.open(packed, "w:gz") as archive:
+            archive.add(place, "llama.cpp-b7")
+        place = packed
+    found = find(str(place))
+    assert found is not None
+    graft(source, found, rpc=False)
+    assert (source / "vendor/llama.cpp/include/llama.h").read_text() == HEADER
+
+
+def test_what_is_no_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sentence each, before anything is built."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "half.tar.gz").write_bytes(b"\x1f\x8b\x08 no tar")
+    monkeypatch.setattr(upstream, "RELEASES", "http://127.0.0.1:9/{version}.tar.gz")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for text, told in (
+        ("empty", "no include/llama.h"),
+        ("half.tar.gz", "cannot be unpacked"),
+        ("b99999", "cannot be fetched"),
+        ("no/such/folder", "is no folder or tarball here, and no version"),
+    ):
+        with pytest.raises(InstallError, match=told):
+            find(text if text == "b99999" or "such" in text else str(tmp_path / text))
+    assert find("pinned") is None
+
+
+def test_what_does_not_fit_leaves_the_installed_library(tmp_path: Path) -> None:
+    """A folder that does not fit or does not build: one sentence, and what is there stays."""
+    checkout = Checkout(tmp_path)
+    checkout.install()
+    before = checkout.cmake_args()
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert "no include/llama.h" in checkout.install(code=1, LLAMA_CPP=str(empty))
+    other = _tree(tmp_path / "other", HEADER.replace("llama_use", "llama_used"))
+    said = checkout.install(code=1, LLAMA_CPP=str(other))
+    assert "does not fit" in said
+    assert "function llama_use is gone" in said
+    fits = _tree(tmp_path / "b9", HEADER)
+    said = checkout.install(code=1, LLAMA_CPP=str(fits), FAKE_FAILURE="fatal error: no such file")
+    assert "failed (log:" in said
+    assert checkout.cmake_args() == before
+    assert "LOCKED=1" in checkout.install("--locked", "1", code=1, LLAMA_CPP=str(fits))
+    assert "b9." in checkout.install(LLAMA_CPP=str(fits))
+    assert "installed already" in checkout.install()
+    assert "b9." not in checkout.install(LLAMA_CPP="pinned").rpartition("ready")[2]
+
+
+def test_unused_requirements_are_left_out(tmp_path: Path) -> None:
+    """The bindings' wheel does not ask for what nothing here imports."""
+    from scripts.install.source import unpack
+
+    sdist = tmp_path / "a.tar.gz"
+    project = tmp_path / "pyproject.toml"
+    project.write_text('dependencies = [\n    "numpy>=1",\n    "diskcache>=5.6.1",\n]\n')
+    with tarfile.open(sdist, "w:gz") as archive:
+        archive.add(project, "top/pyproject.toml")
+    (tmp_path / "out").mkdir()
+    top = unpack(sdist, tmp_path / "out")
+    assert (top / "pyproject.toml").read_text() == 'dependencies = [\n    "numpy>=1",\n]\n'

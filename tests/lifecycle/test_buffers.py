@@ -1,0 +1,187 @@
+"""What llama.cpp says it would allocate, and what it then allocates."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.support.models import architectures, ggufs
+from tests.support.models.embedders import Embedder
+from worker import log
+from worker.lifecycle.buffers import asking, context_options, plan_in_child, vectors_options
+from worker.lifecycle.prepared import prepare
+from worker.llama.context import Context
+from worker.llama.weights import LoadOptions, Weights
+from worker.machine import DeviceMemory, Memory
+from worker.memory.embedding import EmbeddingShape, embedding_shape
+from worker.memory.plan import ContextBytes, MemoryPlan, estimate
+from worker.model.config import load_config
+from worker.settings import Settings
+
+PLENTY = Memory(total=1 << 36, available=1 << 36)
+PRINTED = 2 * 10_486  # two buffers in MiB with two decimals
+WRITERS: dict[str, Callable[[Path], Path]] = {
+    "llama": ggufs.write_llama,
+    "mixtral": architectures.write_mixtral,
+    "deepseek2": architectures.write_deepseek2,
+    "gemma3": architectures.write_gemma3,
+    "mamba": architectures.write_mamba,
+    "rwkv7": architectures.write_rwkv7,
+    "lfm2": architectures.write_lfm2,
+    "lfm2 with a window": architectures.write_lfm2_window,
+    "granitehybrid": architectures.write_granitehybrid,
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quiet() -> None:
+    """llama.cpp's own lines would bury a failure."""
+    log.configure("console")
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_contexts_for_text(name: str, tmp_path: Path) -> None:
+    """Cells, states and compute buffers are those of the real context, in both layouts."""
+    path = WRITERS[name](tmp_path / "model.gguf")
+    with asking(load_config(path)) as ask, Weights(path, LoadOptions(n_gpu_layers=0)) as weights:
+        for parallel, unified, flash_attn in (
+            (1, True, "auto"),
+            (4, True, "off"),
+            (4, False, "on"),
+        ):
+            settings = Settings(parallel=parallel, flash_attn=flash_attn)
+            found = ask(settings, 4096, unified=unified, chunk_outputs=8)
+            options = msgspec.structs.replace(
+                context_options(settings, 4096), unified=unified, chunk_outputs=8
+            )
+            with Context(weights, options) as context:
+                held = context.residency
+            cells = sum(nbytes for _, nbytes in held.kv_buffers)
+            assert found.kv + found.recurrent == pytest.approx(cells, abs=PRINTED)
+            assert found.compute == sum(nbytes for _, nbytes in held.compute_buffers)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "nomic-bert"])
+def test_contexts_for_vectors(architecture: str, tmp_path: Path) -> None:
+    """The compute buffer is that of the real context."""
+    path, settings = Embedder(architecture).write(tmp_path / "model.gguf"), Settings()
+    config = load_config(path, purpose="serve")
+    shape = embedding_shape(config, settings, 512)
+    assert shape is not None
+    with asking(config) as ask:
+        found = ask(settings, 512, chunk_outputs=shape.rows, shape=shape)
+    options = vectors_options(context_options(settings, 512), shape)
+    with Weights(path, LoadOptions(n_gpu_layers=0)) as weights, Context(weights, options) as real:
+        assert found.compute == sum(nbytes for _, nbytes in real.residency.compute_buffers)
+
+
+def test_the_answer_takes_the_place_of_an_estimate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan says what the library said, whatever is estimated, and that it was asked."""
+    config, settings = load_config(ggufs.write_llama(tmp_path / "m.gguf")), Settings(ctx_size=4096)
+
+    def ask(
+        settings: Settings,
+        num_cells: int,
+        *,
+        unified: bool = True,
+        chunk_outputs: int,
+        shape: EmbeddingShape | None = None,
+    ) -> ContextBytes:
+        assert chunk_outputs >= 0
+        assert shape is None
+        part = 1 if unified else 2
+        return ContextBytes(num_cells * 7000, settings.slots * 50_000, (90 << 20) // part)
+
+    bare = estimate(config, settings, PLENTY)
+    plan = estimate(config, settings, PLENTY, ask=ask)
+    assert (plan.is_asked, bare.is_asked) == (True, False)
+    assert plan.kv_bytes == 7000 * 4096
+    assert plan.recurrent_bytes == 50_000 * plan.num_slots
+    assert plan.compute_bytes == 90 << 20
+    assert plan.first_bytes - bare.first_bytes > 40 << 20
+
+    def one(_: object) -> int:
+        return 1
+
+    monkeypatch.setattr("worker.memory.plan.compute_bytes", one)
+    assert estimate(config, settings, PLENTY, ask=ask).compute_bytes == plan.compute_bytes
+    gpu = DeviceMemory("CUDA0", 1 << 36)
+    beside = msgspec.structs.replace(PLENTY, devices=(gpu,))
+    assert not estimate(config, settings, beside, ask=ask).is_asked
+
+
+def test_no_size_is_asked_that_takes_memory(tmp_path: Path) -> None:
+    """llama.cpp keeps notes of each cell, so of 50 million cells the plan asks for a part."""
+    config = load_config(ggufs.write_llama(tmp_path / "m.gguf"))
+    asked: list[int] = []
+
+    def ask(settings: Settings, num_cells: int, **_: object) -> ContextBytes:
+        assert settings.slots
+        asked.append(num_cells)
+        return ContextBytes(num_cells * 7000, 0, 1 << 20)
+
+    plan = estimate(config, Settings(ctx_size=50_000_000), PLENTY, ask=ask)
+    assert plan.kv_bytes == 7000 * plan.num_cells
+    assert max(asked) <= 1 << 18
+
+
+def _died() -> MemoryPlan:
+    faulthandler.disable()
+    os.abort()
+
+
+def _failed() -> MemoryPlan:
+    raise ValueError
+
+
+def _slept() -> MemoryPlan:
+    threading.Event().wait()
+    raise AssertionError
+
+
+@pytest.mark.parametrize("plan", [_died, _failed, _slept])
+def test_a_library_that_dies_or_hangs(
+    plan: Callable[[], MemoryPlan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that asked lives on, and there is no answer."""
+    if plan is _slept:
+        monkeypatch.setattr("worker.lifecycle.buffers._PATIENCE_S", 0.1)
+    assert plan_in_child(plan) is None
+
+
+def test_the_answer_of_the_child(tmp_path: Path) -> None:
+    """It is the plan as it was made there."""
+    config = load_config(ggufs.write_llama(tmp_path / "m.gguf"))
+
+    def plan() -> MemoryPlan:
+        with asking(config) as ask:
+            return estimate(config, Settings(ctx_size=4096), PLENTY, ask=ask)
+
+    found = plan_in_child(plan)
+    assert found is not None
+    assert found.is_asked
+    assert found == plan()
+
+
+def test_a_start_asks_where_an_estimate_could_decide(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asking takes a part of a start, so a worker with memory to spare does not."""
+    path, settings = ggufs.write_llama(tmp_path / "m.gguf"), Settings(ctx_size=4096)
+    need = estimate(load_config(path), settings, PLENTY).total_bytes
+    for available, is_asked in ((4 * need, False), (need * 101 // 100, True)):
+        room = Memory(total=1 << 36, available=available)
+
+        def memory_with(_: object, room: Memory = room) -> Memory:
+            return room
+
+        monkeypatch.setattr("worker.lifecycle.prepared.memory_with", memory_with)
+        assert prepare(path, settings).plan.is_asked is is_asked
