@@ -30,7 +30,7 @@ KINDS: dict[str, tuple[str, str]] = {
 }
 
 
-class Row(NamedTuple):
+class _Row(NamedTuple):
     """A name of the newer source."""
 
     kind: str
@@ -79,7 +79,7 @@ def main() -> int:
         pinned = llama_cpp()
     words = words_here()
     rows = [
-        Row(kind, name, name not in old, is_here(kind, name, words))
+        _Row(kind, name, name not in old, is_here(kind, name, words))
         for kind in KINDS
         for old in (names(pinned, kind),)
         for name in sorted(names(arguments.folder, kind))

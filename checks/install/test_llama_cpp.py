@@ -65,7 +65,7 @@ def test_what_fits(source: Path, tmp_path: Path) -> None:
         "int32_t llama_use", "int32_t llama_more(void);\nint32_t llama_use"
     )
     found = compare(source, _tree(tmp_path / "other", more))
-    assert found == abi.Finding([], {})
+    assert found == abi.Fit([], {})
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_structs_that_grew(source: Path, tmp_path: Path, old: str, new: str) -> 
     assert not found.refusals
     adapt(source, found.grown)
     again = compare(source, other)
-    assert again == abi.Finding([], {})
+    assert again == abi.Fit([], {})
 
 
 def test_a_library_with_a_grown_struct_is_called(

@@ -43,7 +43,7 @@ LINE = {
 
 
 @dataclass(frozen=True)
-class Finding:
+class Fit:
     """How the headers differ from those that the bindings are made for.
 
     refusals  sentences: what cannot be adapted, and what it is used for
@@ -55,7 +55,7 @@ class Finding:
     grown: dict[str, list[tuple[str, int]]]
 
 
-def compare(source: Path, other: Path, *, rpc: bool = False) -> Finding:
+def compare(source: Path, other: Path, *, rpc: bool = False) -> Fit:
     """Hold the bindings in `source`, an unpacked sdist, against the headers of the folder `other`.
 
     rpc: whether the build speaks with RPC servers, whose protocol is then held too
@@ -100,7 +100,7 @@ def compare(source: Path, other: Path, *, rpc: bool = False) -> Finding:
             refusals.append(f"struct {name} has new fields ({_used_for(name)})")
         elif places:
             grown[name] = places
-    return Finding(refusals, grown)
+    return Fit(refusals, grown)
 
 
 def adapt(source: Path, grown: dict[str, list[tuple[str, int]]]) -> None:

@@ -22,7 +22,7 @@ class _Function:
         return 1
 
 
-class Library:
+class _Library:
     """Stands for a shared library: it notes the functions that are looked up in it."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Library:
 def main(source: Path, checkout: Path) -> None:
     """Print {"functions": [...], "structs": {name: [[field, offset, size], ...]}, "sizes": {name:
     bytes}, "values": {name: number}}; offsets and sizes are in bytes."""
-    library = Library()
+    library = _Library()
 
     def same(function: Any) -> Any:
         return function

@@ -27,8 +27,8 @@ class TensorPlace(ctypes.Structure):
 
 
 # (name, result, arguments) of functions, by what needs them.
-Table = tuple[tuple[str, Any, list[Any]], ...]
-DEVICES: Table = (
+Signatures = tuple[tuple[str, Any, list[Any]], ...]
+DEVICES: Signatures = (
     ("ggml_set_abort_callback", _P, [AbortCallback]),
     ("ggml_backend_load", _P, [_C]),
     ("ggml_backend_reg_count", _S, []),
@@ -44,7 +44,7 @@ DEVICES: Table = (
     ("ggml_backend_dev_buffer_type", _P, [_P]),
     ("ggml_backend_buft_name", _C, [_P]),
 )
-PACKING: Table = (
+PACKING: Signatures = (
     ("ggml_backend_reg_get_proc_address", _P, [_P, _C]),
     ("ggml_init", _P, [InitParams]),
     ("ggml_free", None, [_P]),
@@ -57,7 +57,7 @@ PACKING: Table = (
     ("ggml_backend_tensor_alloc", ctypes.c_int, [_P, _P, _P]),
     ("ggml_backend_dev_supports_op", ctypes.c_bool, [_P, _P]),
 )
-RPC: Table = (
+RPC: Signatures = (
     ("ggml_backend_rpc_init", _P, [_C, ctypes.c_uint32]),
     ("ggml_backend_rpc_add_server", _P, [_C]),
     ("ggml_backend_rpc_start_server", None, [_C, _C, _S, _S, ctypes.POINTER(_P)]),
@@ -88,7 +88,7 @@ VALUES = {
 }
 
 
-def declare(lib: ctypes.CDLL, table: Table) -> None:
+def declare(lib: ctypes.CDLL, table: Signatures) -> None:
     """Set the results and arguments of functions that the library has."""
     for name, result, arguments in table:
         function = getattr(lib, name)
