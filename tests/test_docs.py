@@ -36,7 +36,7 @@ _FOLDERS = ("worker", "tests", "checks", "scripts", "benchmarks", "examples", "d
 _PROMPT = r"(?:\$ )?(?:\.venv/bin/)?"
 _COMMAND = re.compile(_PROMPT + r"worker ([a-z]+)")
 _OPTION = re.compile(r"--[a-z][a-z-]*")
-_TARGET = re.compile(_PROMPT + r"make ([a-z-]+)")
+_TARGET = re.compile(_PROMPT + r"make ([a-z.-]+)(?: SUITE=([a-z]+))?")
 
 
 def fences(text: str, language: str | None = None) -> list[str]:
@@ -83,12 +83,13 @@ def test_paths_exist(page: Path) -> None:
 @each_page
 def test_commands_exist(page: Path) -> None:
     """Every `worker COMMAND` and every `make TARGET` is one."""
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z.-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for line in typed(page.read_text()):
         if found := _COMMAND.match(line):
             assert found[1] in NAMES, line
         if found := _TARGET.match(line):
             assert found[1] in targets, line
+            assert not found[2] or f"check-{found[2]}" in targets, line
 
 
 @each_page

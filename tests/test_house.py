@@ -25,6 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "log": set(),
     "demo": set(),
     "machine": set(),
+    "child": set(),
     "values": set(),
     "keys": {"values"},
     "files": {"machine", "errors"},
@@ -41,11 +42,11 @@ ALLOWED: dict[str, set[str]] = {
     "grammar": {"limits", "errors"},
     "llama": {
         "grammar", "engine", "cache", "memory", "model", "gguf", "files", "machine", "limits",
-        "isolation", "budget", "errors", "log",
+        "isolation", "budget", "child", "errors", "log",
     },
     "lifecycle": {
         "audit", "llama", "engine", "cache", "chat", "memory", "model", "settings", "machine",
-        "files", "limits", "errors", "log",
+        "child", "files", "limits", "errors", "log",
     },
     "http": {
         "lifecycle", "settings", "values", "keys", "limits", "machine", "errors",
@@ -62,7 +63,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "bench": {
         "lifecycle", "llama", "engine", "memory", "model", "gguf", "settings", "files",
-        "machine", "errors", "log",
+        "machine", "child", "errors", "log",
     },
     "cli": {
         "service", "api", "requests", "bench", "audit", "chat", "isolation", "lifecycle", "llama",
@@ -92,7 +93,7 @@ RESERVED: dict[str, set[str]] = {
     },
     "threading": {
         "llama", "lifecycle", "engine/thread.py", "chat/jinja/sandbox.py", "cache/disk.py",
-        "cache/folder.py", "log.py",
+        "cache/folder.py", "child.py", "log.py",
     },
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""schemathesis holds a worker against its own description: `make test-api`.
+"""schemathesis holds a worker against its own description: `make check SUITE=api`.
 
 For each path and method 100 requests, right and wrong ones, beside those that it derives from the
 limits one by one.
@@ -16,7 +16,7 @@ import pytest
 from tests.support.models.infilling import write_infilling
 from tests.support.programs.processes import Server, serving
 
-# Set by `make test-api`.
+# Set by `make check SUITE=api`.
 VENV = os.environ.get("API_VENV")
 EXAMPLES = os.environ.get("API_EXAMPLES", "100")
 CONFIG = Path(__file__).with_name("schemathesis.toml")
@@ -32,7 +32,7 @@ CHECKS = (
     "ignored_auth",
 )
 
-pytestmark = pytest.mark.skipif(VENV is None, reason="`make test-api` installs and runs it")
+pytestmark = pytest.mark.skipif(VENV is None, reason="`make check SUITE=api` installs and runs it")
 
 
 @pytest.fixture(scope="module")

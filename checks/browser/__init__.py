@@ -1,1 +1,1 @@
-"""A real Chromium drives the page over a real worker: `make test-page`."""
+"""A real Chromium drives the page over a real worker: `make check SUITE=page`."""

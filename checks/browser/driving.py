@@ -15,12 +15,12 @@ import pytest
 
 from tests.support.programs.processes import PATIENCE_S, Server
 
-# Set by `make test-page`.
+# Set by `make check SUITE=page`.
 VENV = os.environ.get("PAGE_VENV")
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 CHROMIUM = next((path for name in NAMES if (path := shutil.which(name))), None)
 if VENV is None:
-    pytest.skip("`make test-page` installs Playwright and runs them", allow_module_level=True)
+    pytest.skip("`make check SUITE=page` installs and runs them", allow_module_level=True)
 if CHROMIUM is None:
     pytest.skip(f"this machine has none of {', '.join(NAMES)}", allow_module_level=True)
 

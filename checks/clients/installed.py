@@ -1,4 +1,4 @@
-"""Clients that `make clients` installed, run as programs of their own."""
+"""Clients that `make check SUITE=clients` installed, run as programs of their own."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 PROGRAMS = Path(__file__).parent / "programs"
-# Set by `make clients`.
+# Set by `make check SUITE=clients`.
 VENV = os.environ.get("CLIENTS_VENV")
 TIMEOUT_S = 300.0  # what a very busy machine may take for a run of seconds
 
-needs_clients = pytest.mark.skipif(VENV is None, reason="`make clients` installs and runs them")
+needs_clients = pytest.mark.skipif(
+    VENV is None, reason="`make check SUITE=clients` installs and runs them"
+)
 
 
 def interpreter(place: str = ".") -> Path:

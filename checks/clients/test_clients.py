@@ -1,4 +1,4 @@
-"""Real clients from the index talk to a real worker whose model recites: `make clients`."""
+"""Clients from the index talk to a worker whose model recites: `make check SUITE=clients`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients from the index get vectors and ranks of a real worker: `make clients`."""
+"""Clients from the index get vectors and ranks of a real worker: `make check SUITE=clients`."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class Program:
             self.process.stdout.close()
 
 
-def command(name: str, where: str = "`make test-managers` installs it") -> str:
+def command(name: str, where: str = "`make check SUITE=managers` installs it") -> str:
     """The path of a program that is not ours; the test is skipped where it is not installed."""
     found = shutil.which(name)
     if found is None:

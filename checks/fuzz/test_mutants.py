@@ -1,7 +1,7 @@
 """Whatever is done to a file: it is refused at once, or llama.cpp runs or refuses it.
 
-`make fuzz MINUTES=n` goes on with other numbers for as long as it is given. What it finds becomes a
-case of the check that refuses it, in `tests/model/checks` or `tests/gguf`.
+`make check SUITE=fuzz MINUTES=n` goes on with other numbers for as long as it is given. What it
+finds becomes a case of the check that refuses it, in `tests/model/checks` or `tests/gguf`.
 """
 
 from __future__ import annotations

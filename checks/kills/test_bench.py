@@ -23,10 +23,10 @@ from worker.bench.report import BenchReport
 from worker.bench.report.changes import read_report
 from worker.bench.report.documents import markdown
 from worker.bench.run.runner import ask
-from worker.bench.stages import LOAD, PROBE, SERVE, SERVE_AGAIN, SPEED, Line, StageJob
+from worker.bench.stages import LOAD, PROBE, SERVE, SERVE_AGAIN, SPEED, StageFrame, StageJob
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
-Ask = Callable[[StageJob], Generator[Line]]
+Ask = Callable[[StageJob], Generator[StageFrame]]
 RUN_S = 600.0  # for a whole run, on a busy machine
 QUICK = ("--quick", "--threads", "1", "--parallel")
 
@@ -105,13 +105,7 @@ def test_a_run_reports_every_level(finished: tuple[BenchReport, dict[str, Any], 
     made, plain, out, stderr = finished
     assert [found.quant for found in made.levels] == ["F16", "Q2_K"]
     assert msgspec.convert(plain, BenchReport) == made
-    assert sorted(path.suffix for path in out.iterdir()) == [
-        ".csv",
-        ".html",
-        ".json",
-        ".md",
-        ".svg",
-    ]
+    assert sorted(path.suffix for path in out.iterdir()) == [".html", ".json", ".md", ".svg"]
     for found in made.levels:
         assert found.errors == {}
         assert found.load is not None
@@ -209,9 +203,9 @@ def test_a_reference_that_fails_gives_way_to_the_next_level(
 @pytest.fixture
 def timed_once(monkeypatch: pytest.MonkeyPatch) -> Ask:
     """Children that answer, but what is timed is timed at the first level and said of all."""
-    known: dict[str, list[Line]] = {}
+    known: dict[str, list[StageFrame]] = {}
 
-    def answer(job: StageJob) -> Generator[Line]:
+    def answer(job: StageJob) -> Generator[StageFrame]:
         if job.stage not in {stage.name for stage in (LOAD, SPEED, SERVE, SERVE_AGAIN)}:
             yield from ask(job)
         elif job.stage in known:
@@ -227,7 +221,7 @@ def timed_once(monkeypatch: pytest.MonkeyPatch) -> Ask:
 def ask_without_probe_of(path: str, ask: Ask) -> Ask:
     """Children that answer, but for the first job of a level with this file."""
 
-    def answer(job: StageJob) -> Generator[Line]:
+    def answer(job: StageJob) -> Generator[StageFrame]:
         if job.stage == PROBE.name and job.path == path:
             job = msgspec.structs.replace(job, path=f"{path}.gone")
         return ask(job)

@@ -1,8 +1,9 @@
 """What torch and transformers compute of the real weights, to hold the worker against.
 
-`make real-reference` brings the weights, installs `requirements.txt` into .venv-reference and runs
-`python -m checks.real.reference` there, which writes `smollm2.json` and `gemma3.json` beside this
-file: token ids, log-probabilities and versions, nothing of the weights. It takes ten minutes.
+`make check SUITE=reference` brings the weights, installs `requirements.txt` into .venv-reference
+and runs `python -m checks.real.reference` there, which writes `smollm2.json` and `gemma3.json`
+beside this file: token ids, log-probabilities and versions, nothing of the weights. It takes ten
+minutes.
 
 transformers reads the GGUF file, which dequantises it to float32, and computes on a CPU in float32
 with its own attention. Nothing of llama.cpp takes part. Tokens are those of `tokenizing.py`, which

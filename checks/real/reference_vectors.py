@@ -1,8 +1,8 @@
 """What ONNX Runtime computes of the cross-encoder, and `tokenizers` of texts, to hold us against.
 
-`make real-reference` runs `python -m checks.real.reference_vectors` in .venv-reference, which
-writes `ranking.json` beside this file: scores, token ids and versions, nothing of the weights. It
-takes seconds.
+`make check SUITE=reference` runs `python -m checks.real.reference_vectors` in .venv-reference.
+It writes `ranking.json` beside this file: scores, token ids and versions, nothing of the weights.
+It takes seconds.
 
 The model's file holds matrices of 8 bits and rounds what they multiply to 8 bits too. Here the
 matrices are made float32 and multiply float32, so nothing is rounded; the GGUF file that the worker

@@ -1,6 +1,6 @@
 """Trains adapters for the demo model and for SmolLM2 from text that it makes, by torch.
 
-`make real-adapters` installs `requirements.txt` into .venv-reference and runs
+`make check SUITE=adapters` installs `requirements.txt` into .venv-reference and runs
 `python -m checks.real.training` there, which writes `adapters/*.gguf` beside this file. It takes
 five minutes on two cores. Each adapter has one habit, which a test can see. transformers reads the
 model's GGUF file, a LoRA of rank 4 is trained on its queries and values and saved as PEFT does, and

@@ -1,1 +1,1 @@
-"""Suites of other projects, run over our worker: `make suites`. Nothing of theirs is kept here."""
+"""Suites of other projects, run over our worker: `make check SUITE=suites`. None is kept here."""

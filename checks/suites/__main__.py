@@ -1,4 +1,4 @@
-"""`make suites`: other projects' suites over our worker, each with a table of what is lost.
+"""`make check SUITE=suites`: other projects' suites over our worker, and a table of what is lost.
 
 The sources come from the package index, once, into the cache folder. Exit code 1: a case is lost
 that `accepted.toml` has no reason for.

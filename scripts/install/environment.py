@@ -268,7 +268,7 @@ def write_constraints() -> None:
     pins = {each["name"].lower().replace("_", "-"): each["version"] for each in found}
     del pins["gguf-worker"]
     pins.pop("diskcache", None)  # see `source.UNUSED`
-    lines = ["# Written by `make constraints`: the worker, its tools and its build tools."]
+    lines = ["# Written by `make constraints.txt`: the worker, its tools and its build tools."]
     lines += [f"{name}=={version}" for name, version in sorted(pins.items())]
     CONSTRAINTS.write_text("\n".join(lines) + "\n")
     say(f"pinned {len(pins)} packages in {CONSTRAINTS.name}")

@@ -34,7 +34,7 @@ def write_requirements(folder: Path, *, library: bool) -> Path:
     Raises InstallError where there is no lock.
     """
     if not LOCK.exists():
-        raise InstallError(f"There is no {LOCK.name}; `make lock` writes it.")
+        raise InstallError(f"There is no {LOCK.name}; `make requirements.lock` writes it.")
     lines = [text for name, text in entries(LOCK.read_text()).items() if (name == NAME) == library]
     path = folder / f"{'library' if library else 'packages'}.lock"
     path.write_text("".join(lines))

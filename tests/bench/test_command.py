@@ -74,8 +74,6 @@ def test_two_reports_are_compared(
         (["--max-kld", "inf"], 2, "error: USAGE: --max-kld must be above 0"),
         (["--cache-gb", "-1"], 2, "error: USAGE: Argument --cache-gb: must be from 0 to 1e+09"),
         (["--cache-gb", "nan"], 2, "error: USAGE: Argument --cache-gb: must be a number"),
-        (["--draft-model", "no-such.gguf"], 1, "error: NOT_FOUND: There is no file no-such"),
-        (["--draft", "mtp"], 2, "error: USAGE: "),
         (["--quants", " ,"], 2, "error: USAGE: --quants names no level"),
         (["--imatrix", "no-such-matrix"], 1, "error: UNREADABLE: "),
         (["--out", "/proc"], 2, "error: USAGE: /proc cannot be written to: "),

@@ -1,7 +1,7 @@
 """Offloading to devices that are RPC servers, processes on loopback that compute on the CPU.
 
 What is said of layers, cells and memory holds for every device that is not the host; these are
-the ones that each machine has. `make test-offload` installs the build with them and runs this.
+the ones that each machine has. `make check SUITE=offload` builds with them and runs this.
 """
 
 from __future__ import annotations

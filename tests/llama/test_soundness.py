@@ -53,9 +53,9 @@ def test_no_folder_to_remember_in_is_no_failure(
     assert soundness.recall("0") is None
 
 
-class _Killed(soundness._Child):  # pyright: ignore[reportPrivateUsage]
+class _Killed(soundness._ProofChild):  # pyright: ignore[reportPrivateUsage]
     def verdict(self) -> Soundness:
-        os.kill(self._process.pid, signal.SIGKILL)
+        os.kill(self._child.pid, signal.SIGKILL)
         return super().verdict()
 
 
@@ -64,7 +64,7 @@ def test_a_killed_proof_says_nothing_of_the_library(
 ) -> None:
     """Such as for want of memory: it is an error, and nothing is remembered."""
     monkeypatch.setattr(soundness, "_folders", lambda: [tmp_path])
-    monkeypatch.setattr(soundness, "_Child", _Killed)
+    monkeypatch.setattr(soundness, "_ProofChild", _Killed)
     proof: Any = soundness.Proof()
     with pytest.raises(BackendError, match=r"could not be proven on this CPU: .* SIGKILL"):
         proof.verdict()

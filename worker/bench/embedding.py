@@ -201,7 +201,7 @@ class EmbeddingBench:
             source = yield from open_file(runner, plan.levels[0], Path(plan.source))
         makers = LevelRunner(runner, plan, machine)
         for level in plan.levels:
-            runner.clock.expect(level.name, VECTORS.name, _EXPECTED_S)
+            runner.agenda.expect(level.name, VECTORS.name, _EXPECTED_S)
         reference: Floats | None = None
         found: list[VectorLevel] = []
         name = ""
@@ -212,7 +212,7 @@ class EmbeddingBench:
                 if number == 0:
                     raise
                 self._notes.append(f"{level.name} is left out: {failure}")
-                runner.clock.drop(level.name)
+                runner.agenda.drop(level.name)
                 yield Note(text=self._notes[-1])
                 continue
             name = name or file.config.name or Path(file.path).stem

@@ -164,71 +164,11 @@ class BareSpeed(LoopSpeed, frozen=True, kw_only=True):
     needs: MemoryNeeds
 
 
-class AttentionWay(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast one sequence is read and written at depth, in one way to compute attention.
-
-    flash_attn            `on` or `off`
-    kv_bytes_per_token    of the KV cache, by the worker's own plan
-    compute_bytes         of llama.cpp's buffers for a step
-    rates                 as many depths as there was time for; empty where `error` says why
-    """
-
-    flash_attn: str
-    cache_type_k: str
-    cache_type_v: str
-    kv_bytes_per_token: int = 0
-    compute_bytes: int = 0
-    rates: tuple[Rate, ...] = ()
-    error: str = ""
-
-    def rate(self, kind: str, depth: int) -> Figure | None:
-        """One test: `prefill` or `decode`."""
-        found = (r.per_s for r in self.rates if (r.kind, r.depth) == (kind, depth))
-        return next(found, None)
-
-
-class Depths(msgspec.Struct, frozen=True, kw_only=True):
-    """The ways to compute attention, side by side; f16 with flash attention is the first."""
-
-    ways: tuple[AttentionWay, ...]
-
-
 class HttpSpeed(msgspec.Struct, frozen=True, kw_only=True):
     """One pass over HTTP: requests at 1 and at N streams, and the server's memory after them."""
 
     requests: tuple[Requests, ...]
     memory: ProcessMemory | None
-
-
-class DraftSpeed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a draft model gains, for greedy continuations of a text by `streams` streams.
-
-    alone, drafted  tokens a second of all streams, without and with it, in turn
-    guessed, right  tokens that it guessed and that were computed, and how many of them were right
-    """
-
-    streams: int
-    tokens: int
-    alone: Figure
-    drafted: Figure
-    guessed: int
-    right: int
-
-    @property
-    def gain(self) -> float:
-        """How many times as fast the streams are with it."""
-        return self.drafted.mean / self.alone.mean if self.alone.mean else 0.0
-
-
-class Drafts(msgspec.Struct, frozen=True, kw_only=True):
-    """One draft model, by numbers of streams."""
-
-    model: str
-    speeds: tuple[DraftSpeed, ...]
-
-    def of(self, streams: int) -> DraftSpeed | None:
-        """What was measured with so many streams."""
-        return next((speed for speed in self.speeds if speed.streams == streams), None)
 
 
 class Choices(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,8 +13,6 @@ import msgspec
 from worker.bench.plan import BenchPlan, Level
 from worker.bench.sections import (
     BareSpeed,
-    Depths,
-    Drafts,
     HttpSpeed,
     LoadTimes,
     Machine,
@@ -52,25 +50,25 @@ class StageJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
-    """A line of the child's answer: the share of the job that is done, 0 to 1."""
+    """A frame of the child's answer: the share of the job that is done, 0 to 1."""
 
     share: float
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
-    """The last line of an answer: why there is no section."""
+    """The last frame of an answer: why there is no section."""
 
     code: str
     message: str
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
-    """The last line of an answer: the stage's section, as JSON."""
+    """The last frame of an answer: the stage's section, as JSON."""
 
     section: msgspec.Raw
 
 
-Line = Progress | Failure | Result
+StageFrame = Progress | Failure | Result
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,9 +117,6 @@ LOAD = BenchStage("load", LoadTimes, lambda c: _START_S + 3 * c.loads * c.size /
 SPEED = BenchStage("speed", BareSpeed, lambda cost: cost.start_s + cost.test_s)
 SERVE = BenchStage("serve", HttpSpeed, lambda cost: _START_S + cost.start_s + cost.test_s)
 SERVE_AGAIN = BenchStage("serve again", HttpSpeed, SERVE.expected_s)
-# Of the reference alone: attention computes with no weights.
-DEPTH = BenchStage("depth", Depths, lambda cost: 3 * (cost.start_s + cost.test_s))
-DRAFTS = BenchStage("drafts", Drafts, lambda cost: cost.start_s + cost.test_s)
 QUALITY = BenchStage(
     "quality", Quality, lambda cost: cost.start_s + cost.scoring_s, is_timing=False
 )
@@ -135,10 +130,5 @@ NOISE_FLOOR = BenchStage(
 
 def first_pass(plan: BenchPlan, level: Level) -> list[BenchStage[Any]]:
     """The stages that a level with a file goes through; `SERVE_AGAIN` follows for all levels."""
-    is_reference = level is plan.levels[0]
-    depth = [DEPTH] if is_reference else []
-    guesses = plan.settings.draft_model is not None or plan.settings.uses_heads
-    guesses = guesses and level.lora is None  # what guesses knows no adapters
-    drafts = [DRAFTS] if guesses else []
-    quality = [QUALITY, NOISE_FLOOR] if is_reference else [QUALITY]
-    return [LOAD, SPEED, *depth, SERVE, *drafts, *(quality if plan.corpus else [])]
+    quality = [QUALITY, NOISE_FLOOR] if level is plan.levels[0] else [QUALITY]
+    return [LOAD, SPEED, SERVE, *(quality if plan.corpus else [])]

@@ -17,7 +17,7 @@ import msgspec
 
 from worker import machine
 from worker.cli.console import data_console, write_json
-from worker.cli.model import model_path, with_draft_path
+from worker.cli.model import model_path
 from worker.cli.options import add_options, reader, settings_from
 from worker.demo import HELDOUT_PATH, MODEL_PATH
 from worker.errors import UsageError
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     effort.add_argument("--thorough", action="store_true", help="more of both")
     add("--max-kld", type=reader(number(0, math.inf)), metavar="NATS",
         help="divergence from the reference that a recommended level may have (0.05)")  # fmt: skip
-    add("--out", metavar="DIR", help="write report.json, .md, .csv, .svg and .html there")
+    add("--out", metavar="DIR", help="write report.json, .md, .svg and .html there")
     add("--json", action="store_true", help="the report as JSON on standard output")
     add("--fresh", action="store_true", help="take no timings of an interrupted run")
     add("--cache-gb", type=reader(number(0, 1e9)), metavar="GB",
@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "catalog", "parallel", "threads", "threads_batch", "batch_size", "ubatch_size", "backend",
         "n_gpu_layers", "pooling", "device", "tensor_split", "split_mode", "main_gpu",
-        "cache_type_k", "cache_type_v", "flash_attn", "mmap", "draft_model", "draft", "lora",
+        "cache_type_k", "cache_type_v", "flash_attn", "mmap", "lora",
     )  # fmt: skip
 
 
@@ -151,13 +151,9 @@ def _plan(arguments: argparse.Namespace) -> tuple[BenchPlan, bool]:
     """What will be run, and whether it is about vectors."""
     from worker.bench.plan import GENERAL_TEXT, BenchPlan, open_corpus, with_adapters
     from worker.bench.report.verdict import DEFAULT_MAX_KLD
-    from worker.lifecycle.prepared import load_draft
     from worker.model.config import load_config
-    from worker.model.drafts import check_heads
 
-    settings = with_draft_path(settings_from(arguments))
-    if settings.draft not in (None, "model", "mtp"):
-        raise UsageError("worker bench measures drafting with --draft-model or --draft mtp.")
+    settings = msgspec.structs.replace(settings_from(arguments), draft="none")
     levels, source = levels_of(arguments, settings)
     if settings.lora:
         levels = with_adapters(levels, settings.lora)
@@ -179,9 +175,6 @@ def _plan(arguments: argparse.Namespace) -> tuple[BenchPlan, bool]:
     if makes_vectors and levels[-1].lora is not None:
         raise UsageError("Vectors are computed without adapters.", hint="Leave --lora out.")
     is_demo = bool(config.card)
-    load_draft(config, settings)
-    if settings.uses_heads:
-        check_heads(config)
     max_kld = DEFAULT_MAX_KLD if arguments.max_kld is None else arguments.max_kld
     if not 0 < max_kld < math.inf:
         raise UsageError("--max-kld must be above 0.", hint="Write --max-kld 0.05, say.")

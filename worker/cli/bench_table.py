@@ -9,14 +9,13 @@ from typing import Generic, TypeVar
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from worker.bench import embedding as vectors
 from worker.bench.embedding import VectorReport
 from worker.bench.report import BenchReport
-from worker.bench.report.attention import HEADINGS, attention_rows
 from worker.bench.report.changes import Change, Changes
 from worker.bench.report.columns import Column, tables
 from worker.bench.report.words import paragraphs
@@ -26,6 +25,7 @@ from worker.machine import human_bytes
 
 R = TypeVar("R")
 
+_PACE_S = 24 * 3600.0  # the pace of the whole run: some stages take minutes
 _REFRESH_PER_S = 4  # what it draws is taken from the CPUs that are measured
 
 
@@ -62,8 +62,9 @@ class _View(Generic[R]):
         self.report: R | None = None
         self._notes: list[str] = []
         self._bar = Progress(
-            TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn()
-        )
+            TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(),
+            TimeRemainingColumn(), speed_estimate_period=_PACE_S,
+        )  # fmt: skip
         self._whole = self._bar.add_task("the whole run", total=1.0)
         self._stage = self._bar.add_task("starting", total=1.0)
 
@@ -73,7 +74,7 @@ class _View(Generic[R]):
         elif not isinstance(event, Position):
             self.report = event
         else:
-            self._bar.update(self._whole, completed=event.done, description=f"all{_left(event)}")
+            self._bar.update(self._whole, completed=event.done)
             name = f"{event.level}: {event.stage}" if event.level else event.stage
             self._bar.update(self._stage, completed=event.share, description=name)
 
@@ -85,15 +86,8 @@ class _View(Generic[R]):
 def _line(event: object) -> str | None:
     """What to say of an event where nothing can be drawn: each stage as it begins."""
     if isinstance(event, Position) and event.share == 0.0:
-        return f"{event.done:4.0%} {event.level or 'machine'}: {event.stage}{_left(event)}"
+        return f"{event.done:4.0%} {event.level or 'machine'}: {event.stage}"
     return event.text if isinstance(event, Note) else None
-
-
-def _left(position: Position) -> str:
-    if position.left_s is None:
-        return ""
-    minutes, rest = divmod(round(position.left_s), 60)
-    return f", {minutes}:{rest:02} left"
 
 
 def summary(report: BenchReport, width: int) -> RenderableType:
@@ -115,8 +109,6 @@ def report_table(report: BenchReport, width: int) -> RenderableType:
     parts: list[RenderableType] = [titled(report.model, first)]
     for block in blocks:
         parts += [Text(), block]
-    if rows := attention_rows(report):
-        parts += [Text("\nAttention at depth", style="bold"), _plain_table(HEADINGS, rows)]
     for title, texts in paragraphs(report):
         parts.append(Text(f"\n{title}", style="bold"))
         parts += [plain(text) for text in texts]

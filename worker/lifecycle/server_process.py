@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Generator, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import IO
 
 import msgspec
 
+from worker.child import command
 from worker.errors import BackendError
 from worker.settings import OPTIONS
 
@@ -62,22 +62,16 @@ def serving(
     group  its process group, 0: one of its own, which Ctrl-C does not reach; None: ours
     Raises ServerError.
     """
-    # -P: a folder named `worker` where we happen to stand is not ours.
-    command = [sys.executable, "-P", "-m", "worker", "serve", *words]
-    command += ["--host", "127.0.0.1", "--port", "0", "--log-format", "json"]
     # When we end, however that is, its standard input ends, and so does the server.
-    command += ["--log-level", "info", "--die-with-parent", "stdin"]
+    options = ("--host", "127.0.0.1", "--port", "0", "--log-format", "json", "--log-level", "info",
+               "--die-with-parent", "stdin")  # fmt: skip
     # The server appends and we read through another open file: with one for both, our going back to
     # the beginning would make the server write over its first lines.
     with tempfile.NamedTemporaryFile("r") as log, Path(log.name).open("ab") as written:
         process = subprocess.Popen(  # noqa: S603  (our own interpreter and module)
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=written,
-            env=environment,
-            process_group=group,
-        )
+            command("worker", "serve", *words, *options), stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL, stderr=written, env=environment, process_group=group,
+        )  # fmt: skip
         try:
             yield _wait(process, log, until)
         finally:

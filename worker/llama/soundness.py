@@ -10,8 +10,6 @@ import contextlib
 import hashlib
 import importlib.util
 import os
-import signal
-import subprocess
 import sys
 import threading
 import time
@@ -20,18 +18,14 @@ from pathlib import Path
 import msgspec
 
 from worker import log, machine
+from worker.child import Child, ProcessEnd
 from worker.errors import BackendError, WorkerError
 from worker.files import cache_folder, written_whole
 from worker.llama import variants
 from worker.llama.process import death
 
-# What the child says, one JSON object a line.
-
 PATIENCE_S = 300.0
 """How long a proof may take, on however busy a machine."""
-# Signals that tell of native code. Any other, such as SIGKILL where memory ends, tells of the
-# machine, and the next start proves again.
-_NATIVE = (signal.SIGSEGV, signal.SIGILL, signal.SIGBUS, signal.SIGFPE, signal.SIGABRT)
 # This is about the CPU. numpy would start a thread for each one of them.
 _HIDDEN = {
     "CUDA_VISIBLE_DEVICES": "",
@@ -86,20 +80,8 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     worst: float
 
 
-ProofLine = Features | ProofCase | WrongCase | Done
-_decoder = msgspec.json.Decoder(ProofLine)
-
-
-def line_of(what: ProofLine) -> bytes:
-    return msgspec.json.encode(what) + b"\n"
-
-
-def _read(line: bytes) -> ProofLine | None:
-    """What a line says; None for one that is no line of the child's."""
-    try:
-        return _decoder.decode(line)
-    except msgspec.DecodeError:
-        return None
+ProofFrame = Features | ProofCase | WrongCase | Done
+_decoder = msgspec.json.Decoder(ProofFrame)
 
 
 class Soundness(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,7 +129,7 @@ class Proof:
         """Look for what is known; else start the child, which works beside the caller."""
         self._key = key(variant)
         self._known = recall(self._key)
-        self._child = None if self._known else _Child(variant)
+        self._child = None if self._known else _ProofChild(variant)
         self._lock = threading.Lock()
         death.at_death(self._forget)
 
@@ -196,7 +178,7 @@ def anew() -> tuple[str, Soundness]:
     names = [variant.name for variant in variants.ranked(library_folder())] or [""]
     while True:
         name = names.pop(0)
-        found = _Child(name).verdict()
+        found = _ProofChild(name).verdict()
         remember(key(name), found)
         if found.is_sound or not names:
             return key(name), found
@@ -262,54 +244,41 @@ def _folders() -> list[Path]:
     return folders
 
 
-class _Child:
-    """The process that computes. It leaves when our end of its standard input is closed."""
+class _ProofChild:
+    """The process that computes, beside the caller."""
 
     def __init__(self, variant: str) -> None:
         self._begun = time.monotonic()
-        theirs, self._ours = os.pipe()
-        # Its session is its own, so that Ctrl-C reaches us alone. With -P a folder named `worker`
-        # in the current folder is not taken for this package.
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "worker.llama.proof.child"],
-            stdin=theirs,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            env=os.environ | _HIDDEN | {variants.TOLD: variant},
-        )
-        os.close(theirs)
+        environment = os.environ | _HIDDEN | {variants.TOLD: variant}
+        self._child = Child("worker.llama.proof.child", environment)
 
     def verdict(self) -> Soundness:
-        """Wait for its end, and say what its lines and its end mean. Raises BackendError."""
-        try:
-            output, errors = self._process.communicate(timeout=PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.communicate()
-            raise BackendError(
-                f"The self-test of llama.cpp on this CPU took more than {PATIENCE_S:.0f} seconds.",
-                hint="Start again when the machine is less busy.",
-                code=_CODE,
-            ) from None
-        finally:
-            os.close(self._ours)
+        """Wait for its end, and say what its frames and its end mean. Raises BackendError."""
         case, features, problem, done = ProofCase("", 0), tuple[str, ...](), "", None
-        for line in output.splitlines():
-            match _read(line):
-                case Features() as found:
-                    features = found.names
-                case ProofCase() as found:
-                    case = found
-                case WrongCase() as found:
-                    problem = f"computes {case} wrongly, {found}"
-                case Done() as found:
-                    done = found
-                case None:
-                    pass
-        if done is None and not problem:
-            where = str(case) if case.encoding else "its start"
-            problem = _death(self._process.returncode, errors, where)
+        deadline = time.monotonic() + PATIENCE_S
+        with contextlib.closing(self._child):
+            try:
+                while (data := self._child.receive(deadline - time.monotonic())) is not None:
+                    said: ProofFrame = _decoder.decode(data)
+                    match said:
+                        case Features() as found:
+                            features = found.names
+                        case ProofCase() as found:
+                            case = found
+                        case WrongCase() as found:
+                            problem = f"computes {case} wrongly, {found}"
+                        case Done() as found:
+                            done = found
+            except TimeoutError:
+                raise BackendError(
+                    f"The self-test of llama.cpp took more than {PATIENCE_S:.0f} seconds.",
+                    hint="Start again when the machine is less busy.",
+                    code=_CODE,
+                ) from None
+            if done is None and not problem:
+                problem = _problem(
+                    self._child.ending(), str(case) if case.encoding else "its start"
+                )
         return Soundness(
             features=features,
             proven=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -320,18 +289,14 @@ class _Child:
         )
 
 
-def _death(code: int, errors: bytes, where: str) -> str:
+def _problem(ending: ProcessEnd, where: str) -> str:
     """What is wrong where the child ended early; raises BackendError where that says nothing."""
-    lines = errors.decode(errors="replace").strip().splitlines()
-    last = lines[-1].strip() if lines else ""
-    died = death.told_in(last)
-    if died or -code in _NATIVE:
-        return f"dies of {died or signal.Signals(-code).name} at {where}"
-    if "llama.cpp gave up" in last:  # a failed assertion, in our words
-        return f"gives up at {where}: {last.partition('gave up: ')[2].rstrip('.')}"
-    how = signal.Signals(-code).name if code < 0 else last.rstrip(".") or f"exit code {code}"
+    if ending.fault:
+        return f"dies of {ending.fault} at {where}"
+    if "llama.cpp gave up" in ending.last:  # a failed assertion, in our words
+        return f"gives up at {where}: {ending.last.partition('gave up: ')[2].rstrip('.')}"
     raise BackendError(
-        f"llama.cpp could not be proven on this CPU: the self-test ended at {where} with {how}.",
+        f"llama.cpp could not be proven on this CPU: the self-test ended at {where} with {ending}.",
         hint="Start again; if memory is short, free some.",
         code=_CODE,
     )

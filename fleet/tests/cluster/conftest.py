@@ -1,4 +1,4 @@
-"""A Ray cluster of a head and two nodes in this machine, with a fleet on it: `make test-fleet`."""
+"""A Ray cluster of a head and two nodes in this machine, with a fleet: `make check SUITE=fleet`."""
 
 # pyright: standard
 # Ray's own types are unknown in part.

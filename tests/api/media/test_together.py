@@ -167,7 +167,7 @@ def test_a_child_that_dies(llava: Path) -> None:
         assert reply is not None
         error = reply.json()["error"]
         assert (reply.status_code, error["code"], error["param"]) == (400, "bad_medium", "messages")
-        assert "died (SIGKILL)" in error["message"]
+        assert "died (SIGKILL, perhaps out of memory)" in error["message"]
         assert said(server, question(max_tokens=24, ignore_eos=True)) == expected
         assert said(server, question(png(seed=5)))
 

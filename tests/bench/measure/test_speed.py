@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.bench.run.jobs import job_of, section_of
 from tests.support.fakes import FakeBackend
-from tests.support.models.heads import WRITERS
 from worker.bench.measure.bare_loop import BareLoop, measure_speed
 from worker.bench.sections import LoopSpeed
 from worker.bench.sizes import Sizes
-from worker.bench.stages import DRAFTS, SPEED
+from worker.bench.stages import SPEED
 from worker.demo import MODEL_PATH
 from worker.lifecycle.loading import load_backend
 from worker.lifecycle.prepared import prepare
@@ -87,35 +85,6 @@ def test_prompts_are_never_read_twice() -> None:
         seen.append(tuple(cell[0] for cell in backend.cells[0] if isinstance(cell, list)))
     assert len(set(seen)) == 5
     assert all(0 <= token < backend.vocab_size for prompt in seen for token in prompt)
-
-
-def test_what_a_draft_model_gains() -> None:
-    """Both ways are measured for one stream and for two, and guesses are counted."""
-    settings = Settings(
-        threads=1, threads_batch=1, parallel=2, ctx_size=1024, draft_model=str(MODEL_PATH)
-    )
-    sizes = Sizes(window=64, windows=1, questions=1, greedy_prompts=1, greedy_tokens=4,
-                  prompt=16, depth=0, decode=8, repetitions=2, requests=1, loads=1)  # fmt: skip
-    found = section_of(DRAFTS, job_of(DRAFTS, MODEL_PATH, settings, sizes))
-    assert found.model == MODEL_PATH.name
-    assert [speed.streams for speed in found.speeds] == [1, 2]
-    for speed in found.speeds:
-        assert speed.alone.count == speed.drafted.count == 2
-        assert speed.gain == speed.drafted.mean / speed.alone.mean > 0
-        assert 0 <= speed.right <= speed.guessed
-
-
-def test_what_heads_gain(tmp_path: Path) -> None:
-    """The same for heads in the file."""
-    path = WRITERS["glm4moe"](tmp_path / "m.gguf")
-    settings = Settings(threads=1, threads_batch=1, parallel=1, ctx_size=1024, draft="mtp")
-    sizes = Sizes(window=64, windows=1, questions=1, greedy_prompts=1, greedy_tokens=4,
-                  prompt=16, depth=0, decode=64, repetitions=2, requests=1, loads=1)  # fmt: skip
-    found = section_of(DRAFTS, job_of(DRAFTS, path, settings, sizes))
-    assert found.model == "m.gguf"
-    (speed,) = found.speeds
-    assert speed.alone.count == speed.drafted.count == 2
-    assert speed.guessed > 0
 
 
 @pytest.mark.skipif(not os.environ.get("EXHAUSTIVE"), reason="timings; set EXHAUSTIVE=1")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import re
 import xml.etree.ElementTree as ElementTree
@@ -19,7 +18,6 @@ from worker.bench.report import BenchReport, LevelReport
 from worker.bench.report.changes import read_report
 from worker.bench.report.columns import tables
 from worker.bench.report.documents import (
-    comma_separated,
     markdown,
     page,
     picture,
@@ -216,29 +214,13 @@ def test_tables_show_what_was_measured() -> None:
     assert set(failed[3:]) == {"–"}
 
 
-def test_the_csv_has_plain_numbers() -> None:
-    """One row a level, the same columns for all, numbers that read back."""
-    made = report(levels())
-    rows = list(csv.DictReader(io.StringIO(comma_separated(made))))
-    assert [row["quant"] for row in rows] == [one.quant for one in made.levels]
-    for row, one in zip(rows, made.levels, strict=True):
-        assert int(row["size_bytes"]) == one.size_bytes
-        if one.quality is not None:
-            assert float(row["kld_mean"]) == one.quality.kld_mean
-            assert float(row["same_top"]) == one.quality.same_top
-        else:
-            assert row["kld_mean"] == ""
-    assert float(rows[1]["decode_x1_at_0_tokens_per_s"]) == pytest.approx(18)
-    assert float(rows[1]["http_x4_itl_p99_s"]) == pytest.approx(1 / 18, abs=1e-6)
-
-
 def test_a_report_reads_back(tmp_path: Path) -> None:
-    """All five files are written, none is left half, and the JSON is the report."""
+    """All four files are written, none is left half, and the JSON is the report."""
     made = hostile()
     paths = write_report(made, tmp_path / "new" / "folder")
     assert sorted(path.name for path in paths) == sorted(
         path.name for path in (tmp_path / "new" / "folder").iterdir()
-    ) == ["report.csv", "report.html", "report.json", "report.md", "report.svg"]  # fmt: skip
+    ) == ["report.html", "report.json", "report.md", "report.svg"]  # fmt: skip
     assert read_report(paths[0]) == made
     plain = msgspec.json.decode(paths[0].read_bytes())
     first = plain["levels"][0]

@@ -1,4 +1,4 @@
-"""The reference of the API at `/docs`: Swagger UI over /openapi.json, with nothing from elsewhere."""
+"""The API reference at `/docs`: Swagger UI over /openapi.json, served by the worker alone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HEADERS = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
 }
-_TYPES = {".css": "text/css", ".js": "text/javascript", "": "text/html; charset=utf-8"}
+_TYPES = {".css": "text/css", ".js": "text/javascript", "": "text/html"}
 
 
 @functools.cache

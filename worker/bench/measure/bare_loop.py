@@ -2,8 +2,7 @@
 
 As in llama-bench, prompts and decoding are tested apart, and each repetition begins with the same
 number of tokens in the cache. Unlike there, choosing the token counts too (greedy, by the native
-sampler), because no stream goes without it. So is what attention costs at depth: with flash
-attention, without, and from a quantised cache.
+sampler), because no stream goes without it.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from worker.bench.figures import Figure, Ids, figure, latency
@@ -22,17 +20,12 @@ from worker.bench.sizes import LEAST_S, SEED, Sizes
 from worker.engine.backend import Backend
 from worker.engine.request import GenerationParams, Prompt, Request
 from worker.engine.sampling import SamplingParams
-from worker.settings import Settings
 
 # slot, tokens to read into it, position of the first of them
 TokenRun = tuple[int, Ids, int]
 GREEDY = SamplingParams(temperature=0, ignore_eos=True)
 _PROBE_TOKENS, _PROBE_STEPS = 64, 8
 _MOST_RUNS = 200  # that make one repetition
-_COPIED = 64  # tokens whose state fills a deep slot
-DEPTHS = (0, 1024, 4096)
-_PROMPT, _DECODE, _REPETITIONS = 64, 8, 3
-_QUANTISED = "q8_0"
 
 
 @contextlib.contextmanager
@@ -136,24 +129,6 @@ class BareLoop:
                 if depth:
                     self._read(slot, self._prompt(depth), 0)
             self._held[slot] = depth
-
-    def deepen(self, depth: int) -> None:
-        """Leave `depth` tokens in slot 0 without reading them all, where states can be joined.
-
-        A few are read, and stand there again and again: speed does not depend on what cells hold.
-        """
-        backend = self._backend
-        if depth <= _COPIED or backend.shape.needs_rest:
-            return
-        self._rewind(1, _COPIED)
-        state = backend.save(0)
-        if state is None:
-            return
-        rows = state.rows(0, _COPIED)
-        parts = [(rows, _COPIED)] * (depth // _COPIED)
-        if depth % _COPIED:
-            parts.append((rows, depth % _COPIED))
-        self._held[0] = depth if backend.restore(0, parts, None) else 0
 
     def prefill(self, tokens: int, depth: int) -> tuple[int, float]:
         """Tokens of a prompt, and the seconds to read it, its first token chosen."""
@@ -286,57 +261,3 @@ def measure_speed(
         tick()
         requests.append(requests_of(count, sizes, first, gaps, speeds))
     return LoopSpeed(rates=tuple(rates), requests=tuple(requests))
-
-
-def depths_within(context: int, sizes: Sizes) -> list[int]:
-    """The depths that leave a sequence of `context` tokens room for what is read and written."""
-    prompt, decode = _lengths(sizes)
-    return [depth for depth in DEPTHS if not depth or depth + prompt + decode < context]
-
-
-def ways_of(settings: Settings, depth: int, sizes: Sizes) -> list[Settings]:
-    """The settings to compare, for one sequence of that depth; those that were asked for last.
-
-    f16 with flash attention, f16 without, q8_0 with; and other cache types, if asked for.
-    """
-    room = {"parallel": 1, "ctx_size": depth + sum(_lengths(sizes)) + 8}
-    ways = [("on", "f16", "f16"), ("off", "f16", "f16"), ("on", _QUANTISED, _QUANTISED)]
-    asked = (settings.cache_type_k, settings.cache_type_v)
-    if asked not in (way[1:] for way in ways):
-        ways.append(("off" if settings.flash_attn == "off" else "on", *asked))
-    return [
-        msgspec.structs.replace(
-            settings, flash_attn=flash, cache_type_k=keys, cache_type_v=values, **room
-        )
-        for flash, keys, values in ways
-    ]
-
-
-def measure_depths(
-    backend: Backend, depths: list[int], sizes: Sizes, budget_s: float,
-    clock: Callable[[], float] = time.perf_counter,
-) -> tuple[Rate, ...]:  # fmt: skip
-    """Reading a piece of a prompt and writing one stream after so many tokens each.
-
-    Depths follow each other as long as the seconds last; the first one is measured in any case.
-    One repetition of each test is not counted.
-    """
-    loop, started = BareLoop(backend, clock), clock()
-    prompt, decode = _lengths(sizes)
-    rates: list[Rate] = []
-    for number, depth in enumerate(depths):
-        # The next depth takes longer than all before it.
-        if number and (clock() - started) * 1.5 > budget_s:
-            break
-        loop.deepen(depth)
-        read = [rate(loop.prefill(prompt, depth)) for _ in range(1 + _REPETITIONS)][1:]
-        write = [rate(loop.decode(1, decode, depth)) for _ in range(1 + _REPETITIONS)][1:]
-        for kind, tokens, values in (("prefill", prompt, read), ("decode", decode, write)):
-            rates.append(
-                Rate(kind=kind, streams=1, depth=depth, tokens=tokens, per_s=figure(values))
-            )
-    return tuple(rates)
-
-
-def _lengths(sizes: Sizes) -> tuple[int, int]:
-    return min(_PROMPT, sizes.prompt), min(_DECODE, sizes.decode)

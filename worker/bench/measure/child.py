@@ -1,14 +1,11 @@
 """One stage in a process of its own: `python -m worker.bench.measure.child`.
 
-A job comes as a line of JSON on standard input. Progress, and then one section of the report,
-leave as such lines on standard output. When standard input ends, so does the process. So a
-level's peak memory is its own, and a native abort costs one stage.
+It gets a StageJob and sends Progress, and then one section of the report or why there is none. So
+a level's peak memory is its own, and a native abort costs one stage.
 """
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,16 +14,8 @@ import msgspec
 
 from worker import log, machine
 from worker.bench import stages
-from worker.bench.measure.bare_loop import (
-    DEPTHS,
-    depths_within,
-    measure_depths,
-    measure_speed,
-    token_cost,
-    ways_of,
-)
+from worker.bench.measure.bare_loop import measure_speed, token_cost
 from worker.bench.measure.client import measure_requests
-from worker.bench.measure.engine import measure_drafts, measure_vectors
 from worker.bench.measure.loading import measure_loading
 from worker.bench.measure.machine import (
     buffers_of,
@@ -36,14 +25,11 @@ from worker.bench.measure.machine import (
     this_machine,
 )
 from worker.bench.measure.server import serving
-from worker.bench.plan import GENERAL_TEXT
+from worker.bench.measure.vectors import measure_vectors
 from worker.bench.quality.scoring import score
 from worker.bench.quality.windows import MIN_WINDOW, chunk_outputs, cut, text_of
 from worker.bench.sections import (
-    AttentionWay,
     BareSpeed,
-    Depths,
-    Drafts,
     HttpSpeed,
     LoadTimes,
     Quality,
@@ -51,18 +37,17 @@ from worker.bench.sections import (
     TokenCost,
     VectorSpeed,
 )
-from worker.bench.sizes import EFFORTS, SEED
-from worker.bench.stages import Failure, Progress, Result, StageJob
-from worker.errors import ModelLoadError, WorkerError
+from worker.bench.sizes import SEED
+from worker.bench.stages import Failure, Progress, Result, StageFrame, StageJob
+from worker.child import Parent
+from worker.errors import WorkerError
 from worker.gguf.splits import open_header
-from worker.lifecycle import parent
-from worker.lifecycle.loading import load_backend, open_draft
+from worker.lifecycle.loading import load_backend
 from worker.lifecycle.prepared import find_devices, memory_with, prepare
 from worker.llama.adapters import adapter_key
 from worker.llama.backend import LlamaBackend
 from worker.llama.process import memory
 from worker.llama.quantize.target import quantize
-from worker.memory.buffers import kv_bytes_per_token
 from worker.model.config import load_config
 from worker.settings import Settings
 
@@ -122,40 +107,12 @@ def _speed(job: StageJob, report: OnShare) -> BareSpeed:
         )
 
 
-def _depth(job: StageJob, report: OnShare) -> Depths:
-    config = load_config(job.path)
-    depths = depths_within(config.context or max(DEPTHS) * 2, job.sizes)
-    ways = ways_of(job.settings, depths[-1], job.sizes)
-    budget_s = EFFORTS[job.plan.effort][1]
-    found: list[AttentionWay] = []
-    for number, settings in enumerate(ways, 1):
-        way = AttentionWay(
-            flash_attn=settings.flash_attn,
-            cache_type_k=settings.cache_type_k,
-            cache_type_v=settings.cache_type_v,
-        )
-        try:  # not every model has a kernel for every way
-            with open_level(job.path, settings) as backend:
-                memory.use_large_pages()
-                way = msgspec.structs.replace(
-                    way,
-                    kv_bytes_per_token=kv_bytes_per_token(config, settings),
-                    compute_bytes=sum(buffers_of(backend).compute.values()),
-                    rates=measure_depths(backend, depths, job.sizes, budget_s),
-                )
-        except WorkerError as error:
-            way = msgspec.structs.replace(way, error=str(error))
-        found.append(way)
-        report(number / len(ways))
-    return Depths(ways=tuple(found))
-
-
 def _serve(job: StageJob, report: OnShare) -> HttpSpeed:
     vocab_size = load_config(job.path).vocab_size
     seed = SEED if job.stage == stages.SERVE.name else _OTHER_SEED
     counts = sorted({1, job.settings.slots})
     requests: list[Requests] = []
-    with serving(Path(job.path), _undrafted(job.settings)) as server:
+    with serving(Path(job.path), job.settings) as server:
         report(0.2)
         for streams in counts:
             requests.append(
@@ -164,22 +121,6 @@ def _serve(job: StageJob, report: OnShare) -> HttpSpeed:
             seed += streams * (job.sizes.requests + 1)  # prompts that no request had before
             report(0.2 + 0.8 * len(requests) / len(counts))
         return HttpSpeed(requests=tuple(requests), memory=process_memory(server.pid))
-
-
-def _drafts(job: StageJob, report: OnShare) -> Drafts:
-    path, settings = Path(job.path), job.settings
-    prepared = prepare(path, settings, sees=False)
-    with load_backend(path, settings, prepared) as backend:
-        draft = open_draft(settings, prepared, backend)
-        if draft is None:
-            raise ModelLoadError("This build of llama.cpp cannot use the heads in the file.")
-        with draft:
-            memory.use_large_pages()
-            text = (Path(job.plan.corpus.path) if job.plan.corpus else GENERAL_TEXT).read_text()
-            counts = sorted({1, settings.slots})
-            tick = _ticking(report, len(counts))
-            speeds = measure_drafts(backend, draft, text[:_GLANCE], job.sizes, counts, tick)
-    return Drafts(model=Path(settings.draft_model or job.path).name, speeds=speeds)
 
 
 def _vectors(job: StageJob, report: OnShare) -> VectorSpeed:
@@ -215,10 +156,8 @@ _DOERS: dict[str, Callable[[StageJob, OnShare], Any]] = {
     stages.PROBE.name: _probe,
     stages.LOAD.name: _load,
     stages.SPEED.name: _speed,
-    stages.DEPTH.name: _depth,
     stages.SERVE.name: _serve,
     stages.SERVE_AGAIN.name: _serve,
-    stages.DRAFTS.name: _drafts,
     stages.VECTORS.name: _vectors,
     stages.QUALITY.name: _quality,
     stages.NOISE_FLOOR.name: _quality,
@@ -231,16 +170,10 @@ def open_level(path: str, settings: Settings, *, outputs: int = 64) -> LlamaBack
     Raises WorkerError; DoesNotFitError before anything loads.
     """
     file = Path(path)
-    settings = _undrafted(settings)
     prepared = prepare(file, settings)
     backend = load_backend(file, settings, prepared, chunk_outputs=outputs)
     backend.batch.key = adapter_key((each.digest, each.scale) for each in prepared.adapters)
     return backend
-
-
-def _undrafted(settings: Settings) -> Settings:
-    """Without a draft model or heads: what they gain is a stage of its own."""
-    return msgspec.structs.replace(settings, draft="none", draft_model=None)
 
 
 def _with_threads(settings: Settings, threads: int) -> Settings:
@@ -261,37 +194,28 @@ def _ticking(report: OnShare, count: int) -> Callable[[], None]:
 
 
 def main() -> None:
-    """Read the job; write its section, or why there is none."""
-    # What native code prints must not come between the lines.
-    out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    """Do the job that is sent."""
+    parent = Parent()
     log.configure("console", "error")
-    asked = b""
-    while not asked.endswith(b"\n"):
-        data = os.read(0, 1 << 16)
-        if not data:
-            return
-        asked += data
-    # Standard input ends when the parent is gone; nobody would read the section.
-    parent.watch("stdin", lambda: os._exit(1))
+    asked = parent.receive()
+    if asked is None:
+        return
+    parent.leave_with()  # nobody would read the section
 
-    def write(line: Progress | Failure | Result) -> None:
-        """Fails when the parent is gone, which ends this process."""
-        out.write(msgspec.json.encode(line) + b"\n")
-        out.flush()
+    def send(frame: StageFrame) -> None:
+        parent.send(msgspec.json.encode(frame))
 
     try:
         job = msgspec.json.decode(asked, type=StageJob)
-        section = _DOERS[job.stage](job, lambda share: write(Progress(share=share)))
-        line = Result(section=msgspec.Raw(msgspec.json.encode(section)))
+        section = _DOERS[job.stage](job, lambda share: send(Progress(share=share)))
+        send(Result(section=msgspec.Raw(msgspec.json.encode(section))))
     except WorkerError as error:
-        line = Failure(code=error.code, message=str(error))
+        send(Failure(code=error.code, message=str(error)))
     except OSError as error:
         place = f"{error.filename}: " if isinstance(error.filename, str) else ""
-        line = Failure(code="IO", message=f"{place}{error.strerror or error}.")
+        send(Failure(code="IO", message=f"{place}{error.strerror or error}."))
     except MemoryError:
-        line = Failure(code="DOES_NOT_FIT", message="There is not enough memory.")
-    write(line)
+        send(Failure(code="DOES_NOT_FIT", message="There is not enough memory."))
 
 
 if __name__ == "__main__":

@@ -11,8 +11,6 @@ from worker.bench.figures import Difference, Figure, figure, latency
 from worker.bench.plan import Corpus
 from worker.bench.sections import (
     BareSpeed,
-    Depths,
-    Drafts,
     HttpSpeed,
     LoadTimes,
     Machine,
@@ -50,11 +48,9 @@ class LevelReport(msgspec.Struct, frozen=True, kw_only=True):
     adapter: str | None = None
     load: LoadTimes | None = None
     speed: BareSpeed | None = None
-    depth: Depths | None = None
     serve: HttpSpeed | None = None
     serve_again: HttpSpeed | None = None
     quality: Quality | None = None
-    drafts: Drafts | None = None
     errors: dict[str, str] = {}
     cached: tuple[str, ...] = ()
 

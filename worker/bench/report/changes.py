@@ -142,13 +142,12 @@ class _Pair(NamedTuple):
         sizes = self.before.sizes, self.after.sizes
         if any(getattr(sizes[0], name) != getattr(sizes[1], name) for name in column.sizes):
             return None
-        a = next(iter(column.value(self.a).values()), None)
-        b = next(iter(column.value(self.b).values()), None)
+        a, b = column.value(self.a), column.value(self.b)
         if isinstance(a, Figure) and isinstance(b, Figure):
             found = difference(a, b, floor=self._speed_floor())
             note = "1 repetition" if found.margin is None else ""
             return self._change(column, a.mean, found, note)
-        if not isinstance(a, int | float) or not isinstance(b, int | float):
+        if a is None or b is None or isinstance(a, Figure) or isinstance(b, Figure):
             return None
         if column.by in ("nll", "kld"):
             return self._of_windows(column, a, b)

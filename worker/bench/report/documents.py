@@ -1,4 +1,4 @@
-"""The documents of a report: JSON, Markdown, CSV, a picture and a page.
+"""The documents of a report: JSON, Markdown, a picture and a page.
 
 Names of models and files come from strangers. The templates escape all of them, and no character
 gets into a document that steers a terminal or that XML cannot hold.
@@ -6,10 +6,8 @@ gets into a document that steers a terminal or that XML cannot hold.
 
 from __future__ import annotations
 
-import csv
 import html
-import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,10 +15,8 @@ from typing import Any
 import jinja2
 import msgspec
 
-from worker.bench.figures import Figure, Latency
-from worker.bench.report import BenchReport, LevelReport
-from worker.bench.report.attention import HEADINGS, attention_rows
-from worker.bench.report.columns import FigureValue, Table, mark, tables
+from worker.bench.report import BenchReport
+from worker.bench.report.columns import Table, mark, tables
 from worker.bench.report.plot import Drawing
 from worker.bench.report.words import headline, paragraphs
 from worker.errors import DiskSpaceError
@@ -46,9 +42,8 @@ _templates = jinja2.Environment(
 
 
 def write_report(report: BenchReport, folder: Path) -> list[Path]:
-    """Write report.json, .md, .csv, .svg and .html. Raises DiskSpaceError."""
-    makers = {"json": _indented, "md": markdown, "csv": comma_separated, "svg": picture,
-              "html": page}  # fmt: skip
+    """Write report.json, .md, .svg and .html. Raises DiskSpaceError."""
+    makers = {"json": _indented, "md": markdown, "svg": picture, "html": page}
     return write_documents({kind: partial(make, report) for kind, make in makers.items()}, folder)
 
 
@@ -103,10 +98,6 @@ def markdown(report: BenchReport) -> str:
         for level in report.levels:
             lines.append(_row([escape_markdown(column.text(level)) for column in table.columns]))
         lines.append("")
-    if rows := attention_rows(report):
-        lines += ["## Attention at depth", "", _row(HEADINGS)]
-        lines.append(_row(["---", *["---:"] * (len(HEADINGS) - 1)]))
-        lines += [*map(_row, rows), ""]
     for title, texts in paragraphs(report):
         lines += [f"## {title}", "", *(f"- {escape_markdown(text)}" for text in texts), ""]
     lines += ["## Columns", ""]
@@ -119,37 +110,6 @@ def escape_markdown(text: str) -> str:
     for char in "\\`*_[]|":
         text = text.replace(char, f"\\{char}")
     return html.escape(_shown(text), quote=False).replace("\n", " ")
-
-
-def comma_separated(report: BenchReport) -> str:
-    """One row for each level: plain numbers in bytes, seconds, nats and shares."""
-    found = tables(report)
-    rows = [dict(_fields(found, level)) for level in report.levels]
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    out = io.StringIO()
-    writer = csv.DictWriter(out, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
-
-
-def _fields(found: list[Table], level: LevelReport) -> Iterator[tuple[str, object]]:
-    for table in found:
-        for column in table.columns:
-            for name, value in column.value(level).items():
-                yield from _plain(name, value)
-
-
-def _plain(name: str, value: FigureValue) -> Iterator[tuple[str, object]]:
-    """`per_s` gives `per_s` and `per_s_error`; `ttft` gives `ttft_p50_s`, `ttft_p95_s`, ..."""
-    if isinstance(value, Figure):
-        yield name, value.mean
-        yield f"{name}_error", value.error
-    elif isinstance(value, Latency):
-        for share in ("p50", "p95", "p99"):
-            yield f"{name}_{share}_s", getattr(value, share)
-    else:
-        yield name, value
 
 
 def _meanings(found: list[Table]) -> dict[str, str]:

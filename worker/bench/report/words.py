@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from worker.bench.figures import Difference
 from worker.bench.report import BenchReport, Comparison
-from worker.bench.report.attention import attention_words
 from worker.machine import human_bytes
 
 _CONFIDENCE = {
@@ -26,7 +25,6 @@ def paragraphs(report: BenchReport) -> list[tuple[str, list[str]]]:
                      f"On the Pareto front, really beaten by no level: {front}."]),
         ("Levels", judged),
         ("Step by step", [comparison_text(found) for found in report.verdict.comparisons]),
-        ("Which attention to take", attention_words(report)),
         ("Measured", measured(report)),
     ]  # fmt: skip
     failed = [

@@ -95,7 +95,7 @@ class Bench:
                 file = reference if level is first else (yield from levels.file(level, source))
             except (WorkerError, OSError) as failure:
                 yield self._note(f"{level.name} is left out: {failure}")
-                runner.clock.drop(level.name)
+                runner.agenda.drop(level.name)
                 continue
             found[level.name] = yield from levels.measure(level, file)
             measured.append(level)
@@ -118,7 +118,7 @@ class Bench:
         yield self._note(
             f"{first.name} is left out, and {others[0].name} is the reference instead: {failure}"
         )
-        self._runner.clock.drop(first.name)
+        self._runner.agenda.drop(first.name)
         return msgspec.structs.replace(plan, levels=tuple(others))
 
     def _note(self, text: str) -> Note:

@@ -63,7 +63,7 @@ class LevelRunner:
         return (yield from self._run(stages.PROBE, level, file.path, Path(), key))
 
     def start(self, sizes: Sizes, cost: TokenCost, reference: ModelConfig) -> None:
-        """Settle the sizes, and tell the clock what is ahead."""
+        """Settle the sizes, and plan what is ahead."""
         self._sizes, self._settings = sizes, settings_of(self._plan, sizes)
         streams = self._settings.slots
         speed_s = expected_s(sizes, cost, streams, quality=False)
@@ -77,7 +77,7 @@ class LevelRunner:
         for level in self._plan.levels:
             made = [] if level.path else [stages.QUANTISE]
             for stage in (*made, *first_pass(self._plan, level), stages.SERVE_AGAIN):
-                self._runner.clock.expect(level.name, stage.name, stage.expected_s(expected))
+                self._runner.agenda.expect(level.name, stage.name, stage.expected_s(expected))
 
     def file(self, level: Level, source: File | None) -> Events[File]:
         """The level's file: the one that was given, or made from the source and kept.
@@ -130,7 +130,7 @@ class LevelRunner:
             report, failure = yield from self._add(report, level, stage)
             # Where these are the reason, no other stage will do better.
             if failure is not None and failure.code in ("DOES_NOT_FIT", "MODEL_LOAD_FAILED"):
-                self._runner.clock.drop(level.name)
+                self._runner.agenda.drop(level.name)
                 break
         return report
 
@@ -138,7 +138,7 @@ class LevelRunner:
         """The second pass over HTTP, where there was a first one and the file is still here."""
         if report.serve is not None and Path(report.file).exists():
             report, _ = yield from self._add(report, level, stages.SERVE_AGAIN)
-        self._runner.clock.drop(level.name)
+        self._runner.agenda.drop(level.name)
         return report
 
     def _new_report(self, level: Level, file: File) -> LevelReport:

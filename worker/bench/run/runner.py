@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import selectors
-import signal
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from worker.bench.run.cache import MAX_AGE_S, BenchCache, key_of
-from worker.bench.stages import BenchStage, Failure, Line, Progress, StageJob
+from worker.bench.stages import BenchStage, Failure, Progress, StageFrame, StageJob
+from worker.child import Child
 from worker.errors import BackendError
 from worker.lifecycle.server_process import clean_environment
 
 # A single batch of a large model can take minutes; nothing takes longer than this in silence.
 SILENCE_S = 1800.0
-# Expected seconds count as if they had been seen for so long: one odd stage decides little.
-_TRUST_S = 20.0
 
 T = TypeVar("T")
 
@@ -32,16 +25,14 @@ T = TypeVar("T")
 class Position(msgspec.Struct, frozen=True, kw_only=True):
     """Where the run is; `level` None is the machine itself.
 
-    share    of this stage, 0 to 1
-    done     of the whole run, 0 to 1; 0 until it is known what the run takes
-    left_s   seconds that it will still take; None until that is known
+    share  of this stage, 0 to 1
+    done   of the whole run, 0 to 1; 0 until it is known what the run takes
     """
 
     level: str | None
     stage: str
     share: float
     done: float
-    left_s: float | None
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,57 +46,32 @@ Event = Position | Note
 Events = Generator[Event, None, T]
 
 
-class Clock:
-    """Stages with the seconds that each is expected to take."""
+class Agenda:
+    """How far a run is, by the seconds that each of its stages is expected to take."""
 
     def __init__(self) -> None:
-        self._expected: dict[tuple[str | None, str], float] = {}
+        self._ahead: dict[tuple[str | None, str], float] = {}  # with the stage at work
+        self._behind = 0.0
         self._is_planned = False
-        self._now: tuple[str | None, str] | None = None
-        self._began = 0.0
-        self._spent = 0.0  # seconds, in stages that ended
-        self._earned = 0.0  # seconds that those were expected to take
-        self._skipped = 0.0
 
     def expect(self, level: str | None, stage: str, seconds: float) -> None:
         self._is_planned = True
-        self._expected[level, stage] = seconds
+        self._ahead[level, stage] = seconds
 
-    def begin(self, level: str | None, stage: str) -> None:
-        """A stage begins; one that nobody planned counts as a second."""
-        self._now = (level, stage)
-        self._expected.setdefault(self._now, 1.0)
-        self._began = time.monotonic()
+    def finish(self, level: str | None, stage: str) -> None:
+        self._behind += self._ahead.pop((level, stage), 0.0)
 
-    def end(self, *, measured: bool = True) -> None:
-        """The stage has ended; without `measured` its section came from an earlier run."""
-        assert self._now is not None
-        expected = self._expected.pop(self._now)
-        if measured:
-            self._spent += time.monotonic() - self._began
-            self._earned += expected
-        else:
-            self._skipped += expected
-        self._now = None
-
-    def drop(self, level: str) -> None:
-        """No other stage of a level will run."""
-        for key in [key for key in self._expected if key[0] == level and key != self._now]:
-            self._skipped += self._expected.pop(key)
+    def drop(self, level: str | None, stage: str | None = None) -> None:
+        """This stage need not run, or without one none of the level's that are left."""
+        for key in [key for key in self._ahead if key[0] == level and stage in (None, key[1])]:
+            del self._ahead[key]
 
     def position(self, level: str | None, stage: str, share: float) -> Position:
         """Where the run is, with `share` of this stage done."""
-        here = self._expected.get(self._now, 0.0) if self._now else 0.0
-        ahead = sum(self._expected.values()) - here * share
-        behind = self._earned + self._skipped + here * share
-        pace = (self._spent + _TRUST_S) / (self._earned + _TRUST_S)
-        return Position(
-            level=level,
-            stage=stage,
-            share=share,
-            done=behind / (behind + ahead) if self._is_planned and behind + ahead else 0.0,
-            left_s=ahead * pace if self._is_planned else None,
-        )
+        behind = self._behind + share * self._ahead.get((level, stage), 0.0)
+        whole = self._behind + sum(self._ahead.values())
+        done = behind / whole if self._is_planned and whole else 0.0
+        return Position(level=level, stage=stage, share=share, done=done)
 
 
 class Runner:
@@ -115,7 +81,7 @@ class Runner:
     """
 
     def __init__(self, cache: BenchCache, *, fresh: bool) -> None:
-        self.cache, self.clock = cache, Clock()
+        self.cache, self.agenda = cache, Agenda()
         self.cached: list[tuple[str | None, str]] = []
         self._fresh = fresh
         self._timings: list[str] = []
@@ -135,15 +101,13 @@ class Runner:
                 age_s = MAX_AGE_S if stage.is_timing else float("inf")
                 known = cache.load(key, stage.section, age_s)
             if known is not None:
-                self.clock.begin(level, stage.name)
-                self.clock.end(measured=False)
+                self.agenda.drop(level, stage.name)
                 self.cached.append((level, stage.name))
                 return known
-        self.clock.begin(level, stage.name)
         try:
             section = yield from self._ask(level, stage, job)
         finally:
-            self.clock.end()
+            self.agenda.finish(level, stage.name)
         if key is not None:
             try:
                 cache.save(key, section, time.time())
@@ -154,20 +118,19 @@ class Runner:
         return section
 
     def _ask(self, level: str | None, stage: BenchStage[T], job: StageJob) -> Events[T]:
-        yield self.clock.position(level, stage.name, 0.0)
-        with contextlib.closing(ask(job)) as lines:
-            for line in lines:
-                if isinstance(line, Progress):
-                    yield self.clock.position(level, stage.name, line.share)
-                elif isinstance(line, Failure):
-                    raise BackendError(line.message, code=line.code)
+        yield self.agenda.position(level, stage.name, 0.0)
+        with contextlib.closing(ask(job)) as frames:
+            for frame in frames:
+                if isinstance(frame, Progress):
+                    yield self.agenda.position(level, stage.name, frame.share)
+                elif isinstance(frame, Failure):
+                    raise BackendError(frame.message, code=frame.code)
                 else:
-                    return msgspec.json.decode(line.section, type=stage.section)
+                    return msgspec.json.decode(frame.section, type=stage.section)
         raise AssertionError("a job ends with a section or with a failure")
 
     def hash(self, level: str, paths: Sequence[Path]) -> Events[str]:
         """A file's sha256; of several parts a hash of theirs. Raises BackendError."""
-        self.clock.begin(level, "hash")
         found: list[str] = []
         try:
             for path in paths:
@@ -175,8 +138,6 @@ class Runner:
                 found.append(sha256)
         except OSError as error:
             raise BackendError(f"{error.filename}: {error.strerror}.", code="IO") from None
-        finally:
-            self.clock.end()
         return found[0] if len(found) == 1 else key_of(found)
 
     def _hash(self, level: str, path: Path) -> Events[str]:
@@ -186,7 +147,7 @@ class Runner:
                 share = next(shares)
             except StopIteration as end:
                 return str(end.value)
-            yield self.clock.position(level, "hash", share)
+            yield self.agenda.position(level, "hash", share)
 
     def forget_timings(self) -> None:
         """The run is complete and its report is written: the next run takes its timings anew."""
@@ -194,75 +155,22 @@ class Runner:
             self.cache.forget(key)
 
 
-def ask(job: StageJob, *, silence_s: float = SILENCE_S) -> Generator[Line]:
-    """Do the job in a child process; its lines, the last of which says how it ended.
+def ask(job: StageJob, *, silence_s: float = SILENCE_S) -> Generator[StageFrame]:
+    """Do the job in a child process; its frames, the last of which says how it ended.
 
     When the generator is closed, the process ends with all that it started.
     """
-    with tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(
-            # -P: a folder named `worker` in the current folder is not ours.
-            [sys.executable, "-P", "-m", "worker.bench.measure.child"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
-            process_group=0, env={**clean_environment(), "GGML_NO_BACKTRACE": "1"},
-        )  # fmt: skip
+    environment = {**clean_environment(), "GGML_NO_BACKTRACE": "1"}
+    with contextlib.closing(Child("worker.bench.measure.child", environment)) as child:
+        child.send(msgspec.json.encode(job))
         try:
-            yield from _listen(process, job, errors, silence_s)
-        finally:
-            _end(process)
-
-
-def _listen(
-    process: subprocess.Popen[bytes], job: StageJob, errors: IO[bytes], silence_s: float
-) -> Generator[Line]:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    with contextlib.suppress(BrokenPipeError):  # how it ended is told below
-        process.stdin.write(msgspec.json.encode(job) + b"\n")
-        process.stdin.flush()
-    for text in _lines(process.stdout.fileno(), silence_s):
-        if text is None:
+            while (data := child.receive(silence_s)) is not None:
+                frame: StageFrame = msgspec.json.decode(data, type=StageFrame)
+                yield frame
+                if not isinstance(frame, Progress):
+                    return
+        except TimeoutError:
             yield Failure(code="SILENT", message=f"Nothing was heard for {silence_s:g} s.")
-            return
-        line: Line = msgspec.json.decode(text, type=Line)
-        yield line
-        if not isinstance(line, Progress):
-            return
-    process.wait()
-    yield Failure(code="ABORTED", message=_ending(process.returncode, errors))
-
-
-def _lines(fd: int, silence_s: float) -> Generator[bytes | None]:
-    """Whole lines until the end; None when nothing came for too long."""
-    rest = b""
-    with selectors.DefaultSelector() as selector:
-        selector.register(fd, selectors.EVENT_READ)
-        while True:
-            if not selector.select(silence_s):
-                yield None
-                return
-            data = os.read(fd, 1 << 16)
-            if not data:
-                return
-            *lines, rest = (rest + data).split(b"\n")
-            yield from lines
-
-
-def _ending(code: int, errors: IO[bytes]) -> str:
-    """How the process ended without a section, and the last that it printed."""
-    how = f"by {signal.Signals(-code).name}" if code < 0 else f"with code {code}"
-    errors.seek(0)
-    lines = errors.read().decode(errors="replace").strip().splitlines()
-    return f"The process ended {how}" + (f": {lines[-1][:300]}" if lines else "") + "."
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End it and what it started. A quantiser has a session of its own, and ends with it."""
-    if process.stdout is not None:
-        process.stdout.close()
-    if process.stdin is not None:
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.close()
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+        else:
+            message = f"The process ended with {child.ending()}."
+            yield Failure(code="ABORTED", message=message)

@@ -2,9 +2,9 @@
 
 Bytes from strangers are decoded here, and vectors computed of them, within bounds of memory and
 time and without a network. What starts is a small keeper without native threads; it forks the
-process that works, and another one where that dies. The worker writes an EncoderSetup and then each
-medium to standard input, and reads one answer each from standard output, see `frames`. After an
-empty frame, which has no answer, the projector takes no memory until the next medium.
+process that works, and another one where that dies. The worker sends an EncoderSetup and then each
+medium, and gets one answer each, see `frames`. After an empty frame, which has no answer, the
+projector takes no memory until the next medium.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ import ctypes
 import mmap
 import os
 import resource
-import select
 import signal
 import sys
-from pathlib import Path
 from typing import Any, Never
 
 import msgspec
 import numpy as np
 
+from worker.child import Parent, ProcessEnd, bound_memory
 from worker.errors import counted
 from worker.isolation.reach import narrow_reach
 from worker.isolation.sandbox import bound
@@ -29,14 +28,12 @@ from worker.llama.library import bare_package, native, start
 from worker.llama.media.frames import (
     EncodedMedium,
     EncodedPiece,
+    EncoderFrame,
     EncoderReady,
     EncoderRefused,
     EncoderSetup,
     EncoderTask,
     MediumSize,
-    read_frame,
-    say,
-    task_decoder,
 )
 from worker.llama.media.pictures import UnreadablePictureError, open_picture, pixels_of
 
@@ -237,7 +234,11 @@ class Projector:
         return planes.tobytes()
 
 
-def work(setup: EncoderSetup, flags: mmap.mmap) -> Never:
+def _say(parent: Parent, frame: EncoderFrame) -> None:
+    parent.send(msgspec.msgpack.encode(frame))
+
+
+def work(parent: Parent, setup: EncoderSetup, flags: mmap.mmap) -> Never:
     """Load the projector, then answer until nobody asks any more."""
     os.nice(_NICE)
     if not setup.gpu:  # whose driver opens what it likes
@@ -246,88 +247,69 @@ def work(setup: EncoderSetup, flags: mmap.mmap) -> Never:
         projector = Projector(setup)
     except _RefusedError as error:
         if flags[_LOADED]:
-            turn_away(str(error))
+            turn_away(parent, str(error))
         else:
-            say(1, EncoderRefused(str(error)))
+            _say(parent, EncoderRefused(str(error)))
         os._exit(_FAILED)
     if not flags[_LOADED]:
-        say(1, projector.ready)
+        _say(parent, projector.ready)
     flags[_LOADED] = flags[_THERE] = 1
-    _bound_memory(setup.megabytes << 20)
-    while (data := read_frame(0)) is not None:
+    bound_memory(setup.megabytes << 20)
+    while (data := parent.receive()) is not None:
         if not data:
             os._exit(_RESTS)
         flags[_BUSY] = 1
         # What does not end is ended by the system: native code asks nobody meanwhile.
         signal.setitimer(signal.ITIMER_REAL, setup.seconds)
         try:
-            frame = projector.answer(task_decoder.decode(data))
+            frame = projector.answer(msgspec.msgpack.decode(data, type=EncoderTask))
         except _RefusedError as error:
             frame = EncoderRefused(str(error))
         except MemoryError:
             frame = EncoderRefused("it takes more memory than one medium may")
         signal.setitimer(signal.ITIMER_REAL, 0)
         flags[_BUSY] = 0
-        say(1, frame)
+        _say(parent, frame)
     os._exit(0)
 
 
-def turn_away(why: str) -> None:
+def turn_away(parent: Parent, why: str) -> None:
     """Answer the medium that waits for a projector which does not come back, if there is one."""
-    if _is_asked(seconds=0) and read_frame(0):
-        say(1, EncoderRefused(why, is_away=True))
-
-
-def _is_asked(seconds: float | None = None) -> bool:
-    """Wait until a frame or the end is there, or time is over: whether it is a frame."""
-    waiting = select.poll()
-    waiting.register(0, select.POLLIN)
-    found = waiting.poll(None if seconds is None else 1000 * seconds)
-    return bool(found and found[0][1] & select.POLLIN)
-
-
-def _bound_memory(more: int) -> None:
-    if sys.platform == "linux":
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-        most = pages * resource.getpagesize() + more
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
-
-
-def _name(code: int) -> str:
-    """How a process ended."""
-    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    if parent.has_sent(within_s=0) and parent.receive():
+        _say(parent, EncoderRefused(why, is_away=True))
 
 
 def main() -> None:
     """Keep a process that works, until standard input ends."""
-    told = read_frame(0)
-    if told is None:
+    parent = Parent()
+    asked = parent.receive()
+    if asked is None:
         return
-    setup = msgspec.json.decode(told, type=EncoderSetup)
+    setup = msgspec.msgpack.decode(asked, type=EncoderSetup)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     flags = mmap.mmap(-1, 3)
     while True:
         flags[_THERE] = flags[_BUSY] = 0
         pid = os.fork()
         if not pid:
-            work(setup, flags)
+            work(parent, setup, flags)
         status = os.waitpid(pid, 0)[1]
         code = os.waitstatus_to_exitcode(status)
         if code == 0 or (code == _FAILED and not flags[_LOADED]):
             sys.exit(code)
         if code in (_RESTS, _FAILED):
-            if _is_asked():
+            if parent.has_sent():
                 continue
             return  # the end
         if code == -signal.SIGALRM:
             why = f"it took more than {setup.seconds} seconds"
         else:
-            why = f"the process that read it died ({_name(code)})"
+            why = f"the process that read it died ({ProcessEnd(code)})"
         if flags[_BUSY] or not flags[_LOADED]:
-            say(1, EncoderRefused(why, died=True))
+            _say(parent, EncoderRefused(why, died=True))
         elif not flags[_THERE]:
-            turn_away(f"the process that loads it died ({_name(code)})")
-            if not _is_asked():
+            turn_away(parent, f"the process that loads it died ({ProcessEnd(code)})")
+            if not parent.has_sent():
                 return
         if not flags[_LOADED]:
             sys.exit(_FAILED)

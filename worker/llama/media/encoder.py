@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
-import subprocess
-import sys
 import threading
 
 import msgspec
 
 from worker import log
+from worker.child import Child
 from worker.errors import ModelLoadError, RequestError, UnavailableError, WakeError
 from worker.llama.media.frames import (
     EncodedMedium,
@@ -21,31 +17,18 @@ from worker.llama.media.frames import (
     EncoderSetup,
     EncoderTask,
     MediumSize,
-    frame_decoder,
-    read_frame,
-    write_frame,
 )
 
 _log = log.get("media")
 
-
-_early: list[subprocess.Popen[bytes]] = []
+_CHILD = "worker.llama.media.child"
+_early: list[Child] = []
+_decoder = msgspec.msgpack.Decoder(EncoderFrame)
 
 
 def start_early() -> None:
     """Start the process of the next encoder now: inside of --sandbox none can be started."""
-    _early.append(_started())
-
-
-def _started() -> subprocess.Popen[bytes]:
-    """With -P a folder named `worker` in the current one is not taken for this package."""
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "worker.llama.media.child"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C in a terminal only reaches the worker
-    )
+    _early.append(Child(_CHILD))
 
 
 class MediaEncoder:
@@ -59,10 +42,8 @@ class MediaEncoder:
         self.ready = EncoderReady(sees=False, hears=False, width=0, is_causal=True)
         self._setup = setup
         self._lock = threading.Lock()
-        self._process = _early.pop() if _early else _started()
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # it has ended already, which `wait` tells
-            write_frame(self._process.stdin.fileno(), msgspec.json.encode(setup))
+        self._child = _early.pop() if _early else Child(_CHILD)
+        self._child.send(msgspec.msgpack.encode(setup))
 
     def wait(self) -> None:
         """Until the projector is loaded. Raises ModelLoadError."""
@@ -91,12 +72,8 @@ class MediaEncoder:
 
     def _asked(self, task: EncoderTask) -> EncodedMedium | MediumSize:
         with self._lock:
-            try:
-                assert self._process.stdin is not None
-                write_frame(self._process.stdin.fileno(), msgspec.msgpack.encode(task))
-                frame = self._answer()
-            except OSError:
-                frame = None
+            self._child.send(msgspec.msgpack.encode(task))
+            frame = self._answer()
         if isinstance(frame, EncodedMedium | MediumSize):
             return frame
         if isinstance(frame, EncoderRefused):
@@ -111,27 +88,17 @@ class MediaEncoder:
 
     def rest(self) -> None:
         """Give back what the projector takes; the next medium loads it again."""
-        with self._lock, contextlib.suppress(OSError):
-            assert self._process.stdin is not None
-            write_frame(self._process.stdin.fileno(), b"")
+        with self._lock:
+            self._child.send(b"")
 
     def _answer(self) -> EncoderFrame | None:
-        assert self._process.stdout is not None
-        data = read_frame(self._process.stdout.fileno())
-        if data is None:
-            return None
+        """None: the process has ended, or a stranger's medium has taken it over."""
+        data = self._child.receive()
         try:
-            return frame_decoder.decode(data)
-        except ValueError:
+            return None if data is None else _decoder.decode(data)
+        except msgspec.DecodeError:
             return None
 
     def close(self) -> None:
         """End it; safe to call again."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            with contextlib.suppress(OSError):
-                if pipe is not None:
-                    pipe.close()
-        with contextlib.suppress(OSError):  # inside of --sandbox it may not; then it sees the end
-            os.killpg(self._process.pid, signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(5)
+        self._child.close()

@@ -1,17 +1,12 @@
-"""What is said between the worker and the process that reads media: frames over two pipes."""
+"""What the worker and the process that reads media send each other."""
 
 from __future__ import annotations
 
-import os
-import struct
-
 import msgspec
-
-_LENGTH = struct.Struct("<I")
 
 
 class EncoderSetup(msgspec.Struct, frozen=True, kw_only=True):
-    """What the process is told first, as JSON.
+    """What the process is told first.
 
     model, projector  the paths of both files
     threads           that compute
@@ -108,33 +103,3 @@ class EncoderRefused(msgspec.Struct, frozen=True, tag=True):
 
 
 EncoderFrame = EncoderReady | EncodedMedium | MediumSize | EncoderRefused
-task_decoder = msgspec.msgpack.Decoder(EncoderTask)
-frame_decoder = msgspec.msgpack.Decoder(EncoderFrame)
-
-
-def write_frame(descriptor: int, data: bytes) -> None:
-    """All of it, behind its length. Raises OSError."""
-    view = memoryview(_LENGTH.pack(len(data)) + data)
-    while view:
-        view = view[os.write(descriptor, view) :]
-
-
-def read_frame(descriptor: int) -> bytes | None:
-    """The next one; None: nobody writes any more."""
-    head = _read(descriptor, _LENGTH.size)
-    return None if head is None else _read(descriptor, _LENGTH.unpack(head)[0])
-
-
-def say(descriptor: int, frame: EncoderFrame) -> None:
-    """Write a frame of the process's answers."""
-    write_frame(descriptor, msgspec.msgpack.encode(frame))
-
-
-def _read(descriptor: int, count: int) -> bytes | None:
-    data = bytearray()
-    while len(data) < count:
-        more = os.read(descriptor, min(count - len(data), 1 << 20))
-        if not more:
-            return None
-        data += more
-    return bytes(data)

@@ -26,7 +26,6 @@ from worker.llama.signatures import AbortCallback
 
 _SIGNALS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT)
 _PATIENCE_S = 10  # until the process dies of the alarm instead
-_TOLD = re.compile(r"NATIVE_DEATH: llama\.cpp died of (\w+)")
 _Handler = ctypes.CFUNCTYPE(None, ctypes.c_int)
 
 # What is being done, and what to do when it fails: set by those who call native code.
@@ -43,12 +42,6 @@ def doing(what: str, hint: str = "") -> None:
     _doing[:] = what, hint
     if _stacks >= 0:
         _tell_exits_first(ctypes.CDLL(None))
-
-
-def told_in(text: str) -> str | None:
-    """The signal that another process of ours says it died of, in such a last line; else None."""
-    found = _TOLD.search(text)
-    return found[1] if found else None
 
 
 def at_death(call: Callable[[], object]) -> None:

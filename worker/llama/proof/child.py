@@ -1,17 +1,15 @@
 """The process that computes: `python -m worker.llama.proof.child`.
 
-A wrong instruction or a fault in native code ends this process and no other. It writes to standard
-output, one JSON object a line: first what the library is compiled for, then each case before it is
-computed, an Error where it is wrong, and at the end a Done. When its standard input ends it leaves.
+A wrong instruction or a fault in native code ends this process and no other. It sends first what
+the library is compiled for, then each case before it is computed, a WrongCase where it is wrong,
+and at the end a Done.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -19,12 +17,13 @@ import msgspec
 import numpy as np
 
 from worker import log
+from worker.child import Parent
 from worker.llama import library
 from worker.llama.context import Context, ContextOptions
 from worker.llama.library import native
 from worker.llama.proof.blocks import PROVEN, Rows32
 from worker.llama.proof.model import ROWS, TOKENS, ProofModel
-from worker.llama.soundness import Done, Features, ProofCase, ProofLine, WrongCase, line_of
+from worker.llama.soundness import Done, Features, ProofCase, ProofFrame, WrongCase
 from worker.llama.weights import LoadOptions, Weights
 
 # From vectors over small products to whole tiles.
@@ -53,18 +52,17 @@ WAYS = (
 )
 
 
-def say(what: ProofLine) -> None:
-    """Write one line at once: what follows may be the end of the process."""
-    os.write(1, line_of(what))
+# Takes what is found at once: what follows may be the end of the process.
+Say = Callable[[ProofFrame], None]
 
 
-def prove() -> bool:
+def prove(say: Say) -> bool:
     """Compute all cases; False after the first wrong one."""
     cases, worst = 0, 0.0
     say(Features(features()))
     with tempfile.TemporaryDirectory(prefix="gguf-worker-proof-") as folder:
         for number, name in enumerate(PROVEN):
-            for error in _errors(name, WAYS[0], WAYS[1 + number % 3], Path(folder)):
+            for error in _errors(say, name, WAYS[0], WAYS[1 + number % 3], Path(folder)):
                 if error > MAX_ERROR:
                     say(WrongCase(error, MAX_ERROR))
                     return False
@@ -83,7 +81,9 @@ def features() -> tuple[str, ...]:
     return tuple(name for name in names if name not in _NO_FEATURES)
 
 
-def _errors(name: str, first: ProofWay, second: ProofWay, folder: Path) -> Iterator[float]:
+def _errors(
+    say: Say, name: str, first: ProofWay, second: ProofWay, folder: Path
+) -> Iterator[float]:
     """The error of each case of an encoding. All ways meet all numbers of rows, each with a third
     of the encodings, and the first with each one: kernels of weights know nothing of attention."""
     say(ProofCase(name, 0))
@@ -136,19 +136,12 @@ def _error(found: Rows32, right: Rows32) -> float:
     return float(errors.sum() / sizes.sum()) if worst <= MAX_ROW_ERROR else max(1.0, worst)
 
 
-def _leave_with_parent() -> None:
-    while os.read(0, 4096):
-        pass
-    os._exit(1)
-
-
 def main() -> None:
     """Prove, and leave with 0 where all is right."""
+    parent = Parent()
     log.configure("console", "error")
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
-    code = 0 if prove() else 1
-    sys.stdout.flush()
-    os._exit(code)
+    parent.leave_with()
+    os._exit(0 if prove(lambda found: parent.send(msgspec.json.encode(found))) else 1)
 
 
 if __name__ == "__main__":

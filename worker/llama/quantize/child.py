@@ -1,26 +1,23 @@
-"""The process that calls llama.cpp's quantiser: `python -m worker.llama.quantize.child JOB
-SOURCE TARGET [IMATRIX]`.
+"""The process that calls llama.cpp's quantiser: `python -m worker.llama.quantize.child`.
 
-A failed assertion in native code ends this process and no other. It writes llama.cpp's log to
-standard output, each line as `LEVEL<tab>TEXT`. When its standard input ends, the process that
-started it is gone; then it removes the file that it was writing and leaves.
+It gets one QuantizeJob and sends llama.cpp's log, a QuantizerLine each. When the process that
+started it is gone, it removes the file that it was writing and leaves.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-import sys
-import threading
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from worker.child import Parent
 from worker.gguf.imatrix import Importance, read_imatrix
 from worker.llama.library import ggml, native
 from worker.llama.process import death
-from worker.llama.quantize.process import QuantizeJob
+from worker.llama.quantize.process import QuantizeJob, QuantizerLine
 
 # Bytes of rows, source and result, that are in memory at once. llama.cpp's default is 8 GiB.
 _BUFFER_BYTES = 512 << 20
@@ -34,11 +31,11 @@ _IMATRIX_KEYS = (
 _TEXT_BYTES = 127  # of a key's text, without the NUL at its end
 
 
-class _Line:
-    """Collects llama.cpp's log into lines and writes them out."""
+class _Log:
+    """Collects what llama.cpp logs into lines and sends them."""
 
-    def __init__(self) -> None:
-        self._text, self._level = b"", 2
+    def __init__(self, parent: Parent) -> None:
+        self._parent, self._text, self._level = parent, b"", 2
         self.callback = native.llama_log_callback(self._receive)
 
     def _receive(self, level: int, text: bytes, _user: object) -> None:
@@ -47,19 +44,15 @@ class _Line:
         self._text += text
         *lines, self._text = self._text.split(b"\n")
         for line in lines:
-            os.write(1, b"%d\t%s\n" % (self._level, line))
+            self._send(line)
+
+    def _send(self, line: bytes) -> None:
+        told = QuantizerLine(self._level, line.decode("utf-8", "replace"))
+        self._parent.send(msgspec.msgpack.encode(told))
 
     def finish(self) -> None:
-        """Write out a line that has no end yet: it names the tensor that is being written."""
-        os.write(1, b"%d\t%s\n" % (self._level, self._text))
-
-
-def _leave_with_parent(target: Path | None) -> None:
-    while os.read(0, 4096):
-        pass
-    if target is not None:
-        target.unlink(missing_ok=True)
-    os._exit(1)
+        """Send a line that has no end yet: it names the tensor that is being written."""
+        self._send(self._text)
 
 
 def _matrix(importance: Importance) -> ctypes.Array[Any]:
@@ -88,9 +81,9 @@ def _overrides(importance: Importance, name: str) -> ctypes.Array[Any]:
     return array
 
 
-def run(job: QuantizeJob, source: str, target: str, imatrix: str | None) -> int:
+def run(parent: Parent, job: QuantizeJob) -> int:
     """Call the quantiser; returns 0 when it succeeded."""
-    log = _Line()
+    log = _Log(parent)
     ggml()
     death.at_death(log.finish)
     native.llama_log_set(log.callback, ctypes.c_void_p(0))
@@ -104,15 +97,16 @@ def run(job: QuantizeJob, source: str, target: str, imatrix: str | None) -> int:
     params.dry_run = job.dry_run
     params.max_buf_size = _BUFFER_BYTES
     keep: list[object] = []
-    if imatrix is not None:
+    if job.imatrix is not None:
+        imatrix = Path(os.fsdecode(job.imatrix))
         importance = read_imatrix(imatrix)
-        matrix, overrides = _matrix(importance), _overrides(importance, Path(imatrix).name)
+        matrix, overrides = _matrix(importance), _overrides(importance, imatrix.name)
         keep += [importance, matrix, overrides]
         params.imatrix = ctypes.cast(matrix, type(params.imatrix))
         params.kv_overrides = ctypes.cast(overrides, type(params.kv_overrides))
     code = native.llama_model_quantize(
-        os.fsencode(source),
-        os.fsencode(target),
+        job.source,
+        job.target,
         ctypes.byref(params),  # pyright: ignore
     )
     del keep
@@ -120,12 +114,15 @@ def run(job: QuantizeJob, source: str, target: str, imatrix: str | None) -> int:
 
 
 def main() -> None:
-    """Run the job that is given on the command line."""
-    job = msgspec.json.decode(sys.argv[1], type=QuantizeJob)
-    source, target, *imatrix = sys.argv[2:]
-    written = None if job.dry_run else Path(target)
-    threading.Thread(target=_leave_with_parent, args=(written,), daemon=True).start()
-    os._exit(run(job, source, target, imatrix[0] if imatrix else None))
+    """Run the job that is sent."""
+    parent = Parent()
+    asked = parent.receive()
+    if asked is None:
+        return
+    job = msgspec.msgpack.decode(asked, type=QuantizeJob)
+    target = Path(os.fsdecode(job.target))
+    parent.leave_with(lambda: job.dry_run or target.unlink(missing_ok=True))
+    os._exit(run(parent, job))
 
 
 if __name__ == "__main__":

@@ -1,26 +1,19 @@
-"""Starts the process that runs llama.cpp's quantiser (`child.py`), and reads what it says.
-
-Because it is another process, a failed assertion in native code is an error here and does not end
-our process, and a call that takes minutes can be given up at any moment.
-"""
+"""llama.cpp's quantiser from the side of the process that starts it (`child.py`)."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Generator
 from pathlib import Path
 
 import msgspec
 
+from worker.child import Child
 from worker.errors import BackendError
 from worker.files import scratch_folder
 from worker.gguf.split_name import SplitName
-from worker.llama.process import death
 
 _TENSOR = re.compile(r"\[ *\d+/ *\d+\] (?P<name>.+?) +- \[[ \d,]*\], type = *(?P<type>\w+), ")
 _TARGET = re.compile(r"-> +[\d.]+ MiB \((?P<type>\w+)\)")
@@ -29,10 +22,10 @@ _ERROR_LEVEL = 4
 
 
 class QuantizeJob(msgspec.Struct, frozen=True, kw_only=True):
-    """One call of the quantiser; it is passed as JSON.
+    """One call of the quantiser.
 
-    `file_type` is llama.cpp's number for a type, as in `general.file_type`. The paths are not part
-    of it, because a file's name need not be text.
+    file_type  llama.cpp's number for a type, as in `general.file_type`
+    source, target, imatrix  paths as the system has them, which need not be text
     """
 
     file_type: int
@@ -41,6 +34,16 @@ class QuantizeJob(msgspec.Struct, frozen=True, kw_only=True):
     leave_output_tensor: bool
     pure: bool
     dry_run: bool
+    source: bytes = b""
+    target: bytes = b""
+    imatrix: bytes | None = None
+
+
+class QuantizerLine(msgspec.Struct, frozen=True, array_like=True):
+    """What llama.cpp logs."""
+
+    level: int
+    text: str
 
 
 @contextlib.contextmanager
@@ -59,51 +62,38 @@ def _readable(source: Path, target: Path) -> Generator[Path]:
 
 def run(source: Path, target: Path, job: QuantizeJob, imatrix: Path | None) -> Generator[str]:
     """Run the quantiser's process; yields each line that llama.cpp logs. Raises BackendError."""
-    with _readable(source, target) as path:
-        yield from _run(path, source, target, job, imatrix)
-
-
-def _run(
-    path: Path, source: Path, target: Path, job: QuantizeJob, imatrix: Path | None
-) -> Generator[str]:
-    words = [str(path), str(target), *([str(imatrix)] if imatrix else [])]
-    # It gets a session of its own: Ctrl-C in a terminal only reaches us, and we end it. With -P a
-    # folder named `worker` in the current folder is not taken for this package.
-    process = subprocess.Popen(  # noqa: S603  (our own module, no shell)
-        [sys.executable, "-P", "-m", "worker.llama.quantize.child",
-         msgspec.json.encode(job).decode(), *words],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        start_new_session=True, env={**os.environ, "GGML_NO_BACKTRACE": "1"},
-    )  # fmt: skip
-    cause, at = "", ""
-    try:
-        assert process.stdout is not None
-        for raw in process.stdout:
-            line = raw.decode("utf-8", "replace").rstrip("\n")
-            level, tab, text = line.partition("\t")
-            if not tab:
-                cause = line or cause  # not from llama.cpp's log: an assertion, a traceback
-            elif level == str(_ERROR_LEVEL):
-                cause = text.partition(_FAILED)[2] or cause
+    with (
+        _readable(source, target) as path,
+        contextlib.closing(
+            Child("worker.llama.quantize.child", {**os.environ, "GGML_NO_BACKTRACE": "1"})
+        ) as child,
+    ):
+        job = msgspec.structs.replace(
+            job, source=os.fsencode(path), target=os.fsencode(target),
+            imatrix=os.fsencode(imatrix) if imatrix else None,
+        )  # fmt: skip
+        child.send(msgspec.msgpack.encode(job))
+        cause, at = "it gave no reason", ""
+        while (data := child.receive()) is not None:
+            line = msgspec.msgpack.decode(data, type=QuantizerLine)
+            if line.level == _ERROR_LEVEL:
+                cause = line.text.partition(_FAILED)[2] or cause
             else:
-                if found := tensor_in(text):
-                    at = f"{found[0]} of "
-                yield text
-        code = process.wait()
-    finally:
-        process.kill()
-        process.communicate()
-    if died := death.told_in(cause):
+                if tensor := tensor_in(line.text):
+                    at = f"{tensor[0]} of "
+                yield line.text
+        ending = child.ending()
+    if ending.fault:
         raise BackendError(
-            f"llama.cpp died of {died} while it quantized {at}{source.name}.",
+            f"llama.cpp died of {ending.fault} while it quantized {at}{source.name}.",
             hint=f"Look at the source with `worker check --deep {source}`; `make install` proves "
             "llama.cpp on this CPU again.",
             code="NATIVE_DEATH",
         )
-    if code:
-        ended = f" was ended by {signal.Signals(-code).name}" if code < 0 else " failed"
+    if ending.code:
+        how = f"ended with {ending}" if ending.code < 0 or ending.last else f"failed: {cause}"
         raise BackendError(
-            f"llama.cpp's quantizer{ended}: {cause.strip().rstrip('.') or 'it gave no reason'}.",
+            f"llama.cpp's quantizer {how.strip().rstrip('.')}.",
             hint="Check the source with `worker show`, or take another type.",
             code="QUANTIZE_FAILED",
         )
