@@ -21,7 +21,7 @@ from worker.bench.report.changes import Change, Changes
 from worker.bench.report.columns import Column, tables
 from worker.bench.report.words import paragraphs
 from worker.bench.run.runner import Event, Note, Position
-from worker.cli.console import plain, titled
+from worker.cli.console import plain, with_title
 from worker.machine import human_bytes
 
 R = TypeVar("R")
@@ -73,7 +73,9 @@ class _View(Generic[R]):
         elif not isinstance(event, Position):
             self.report = event
         else:
-            self._bar.update(self._whole, completed=event.done, description=f"all{_left(event)}")
+            self._bar.update(
+                self._whole, completed=event.done, description=f"all{_remaining(event)}"
+            )
             name = f"{event.level}: {event.stage}" if event.level else event.stage
             self._bar.update(self._stage, completed=event.share, description=name)
 
@@ -85,11 +87,11 @@ class _View(Generic[R]):
 def _line(event: object) -> str | None:
     """What to say of an event where nothing can be drawn: each stage as it begins."""
     if isinstance(event, Position) and event.share == 0.0:
-        return f"{event.done:4.0%} {event.level or 'machine'}: {event.stage}{_left(event)}"
+        return f"{event.done:4.0%} {event.level or 'machine'}: {event.stage}{_remaining(event)}"
     return event.text if isinstance(event, Note) else None
 
 
-def _left(position: Position) -> str:
+def _remaining(position: Position) -> str:
     if position.left_s is None:
         return ""
     minutes, rest = divmod(round(position.left_s), 60)
@@ -102,7 +104,7 @@ def summary(report: BenchReport, width: int) -> RenderableType:
 
 def vector_table(report: VectorReport, _: int) -> RenderableType:
     """Levels of a model that makes vectors, and the level to take."""
-    shown = titled(report.model, _plain_table(vectors.HEADINGS, vectors.rows_of(report)))
+    shown = with_title(report.model, _plain_table(vectors.HEADINGS, vectors.rows_of(report)))
     return Group(shown, *map(plain, vectors.words_of(report)))
 
 
@@ -112,7 +114,7 @@ def report_table(report: BenchReport, width: int) -> RenderableType:
     width: characters of a line; where the summary is wider, the rest of it stands below
     """
     first, *blocks = _blocks(tables(report)[0].columns, report, width)
-    parts: list[RenderableType] = [titled(report.model, first)]
+    parts: list[RenderableType] = [with_title(report.model, first)]
     for block in blocks:
         parts += [Text(), block]
     if rows := attention_rows(report):

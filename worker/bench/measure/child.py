@@ -35,7 +35,7 @@ from worker.bench.measure.machine import (
     read_per_token,
     this_machine,
 )
-from worker.bench.measure.server import serving
+from worker.bench.measure.server import model_server
 from worker.bench.plan import GENERAL_TEXT
 from worker.bench.quality.scoring import score
 from worker.bench.quality.windows import MIN_WINDOW, chunk_outputs, cut, text_of
@@ -96,7 +96,7 @@ def _probe(job: StageJob, _: OnShare) -> TokenCost:
 
 def _load(job: StageJob, report: OnShare) -> LoadTimes:
     files = [Path(file.path) for file in open_header(Path(job.path)).files]
-    tick = _ticking(report, 2 * job.sizes.loads)
+    tick = _ticker(report, 2 * job.sizes.loads)
     return measure_loading(
         files, lambda: open_level(job.path, job.settings).close(), job.sizes.loads, tick
     )
@@ -108,7 +108,7 @@ def _speed(job: StageJob, report: OnShare) -> BareSpeed:
     tests = (2 if job.sizes.depth else 1) * 3 + 2
     with open_level(job.path, job.settings) as backend:
         memory.use_large_pages()
-        found = measure_speed(backend, job.sizes, job.settings.slots, _ticking(report, tests))
+        found = measure_speed(backend, job.sizes, job.settings.slots, _ticker(report, tests))
         tensors = [(tensor.name, tensor.nbytes) for tensor in open_header(Path(job.path)).tensors]
         return BareSpeed(
             rates=found.rates,
@@ -155,7 +155,7 @@ def _serve(job: StageJob, report: OnShare) -> HttpSpeed:
     seed = SEED if job.stage == stages.SERVE.name else _OTHER_SEED
     counts = sorted({1, job.settings.slots})
     requests: list[Requests] = []
-    with serving(Path(job.path), _undrafted(job.settings)) as server:
+    with model_server(Path(job.path), _without_drafts(job.settings)) as server:
         report(0.2)
         for streams in counts:
             requests.append(
@@ -177,7 +177,7 @@ def _drafts(job: StageJob, report: OnShare) -> Drafts:
             memory.use_large_pages()
             text = (Path(job.plan.corpus.path) if job.plan.corpus else GENERAL_TEXT).read_text()
             counts = sorted({1, settings.slots})
-            tick = _ticking(report, len(counts))
+            tick = _ticker(report, len(counts))
             speeds = measure_drafts(backend, draft, text[:_GLANCE], job.sizes, counts, tick)
     return Drafts(model=Path(settings.draft_model or job.path).name, speeds=speeds)
 
@@ -188,7 +188,7 @@ def _vectors(job: StageJob, report: OnShare) -> VectorSpeed:
     repetitions = job.sizes.repetitions
     with open_level(job.path, settings) as backend:
         memory.use_large_pages()
-        tick = _ticking(report, repetitions + 1)
+        tick = _ticker(report, repetitions + 1)
         text = text_of(job.plan.corpus)
         return measure_vectors(backend, text, Path(job.place), repetitions, tick)
 
@@ -231,14 +231,14 @@ def open_level(path: str, settings: Settings, *, outputs: int = 64) -> LlamaBack
     Raises WorkerError; DoesNotFitError before anything loads.
     """
     file = Path(path)
-    settings = _undrafted(settings)
+    settings = _without_drafts(settings)
     prepared = prepare(file, settings)
     backend = load_backend(file, settings, prepared, chunk_outputs=outputs)
     backend.batch.key = adapter_key((each.digest, each.scale) for each in prepared.adapters)
     return backend
 
 
-def _undrafted(settings: Settings) -> Settings:
+def _without_drafts(settings: Settings) -> Settings:
     """Without a draft model or heads: what they gain is a stage of its own."""
     return msgspec.structs.replace(settings, draft="none", draft_model=None)
 
@@ -248,7 +248,7 @@ def _with_threads(settings: Settings, threads: int) -> Settings:
     return msgspec.structs.replace(settings, threads=threads, threads_batch=threads)
 
 
-def _ticking(report: OnShare, count: int) -> Callable[[], None]:
+def _ticker(report: OnShare, count: int) -> Callable[[], None]:
     """A function that reports one of `count` parts at each call."""
     done = 0
 

@@ -15,10 +15,10 @@ from worker.bench.measure.machine import process_memory
 from worker.bench.sections import DraftSpeed, VectorSpeed
 from worker.bench.sizes import Sizes
 from worker.engine.drafts.guesser import Drafting
-from worker.engine.embedding import EmbeddingLane, normalised, shorten, vectors_wanted
+from worker.engine.embedding import EmbeddingLane, normalise, shorten, vectors_wanted
 from worker.engine.engine import Engine
 from worker.engine.request import GenerationParams, Prompt, Request
-from worker.errors import UsageError, counted
+from worker.errors import UsageError, quantity
 from worker.llama.backend import LlamaBackend
 from worker.llama.companion import DraftModel, Heads
 
@@ -111,7 +111,7 @@ def measure_vectors(
         raise UsageError("This model makes no embeddings.")
     lines = [line for line in text.splitlines() if line.strip()][:MOST_TEXTS]
     if len(lines) < FEWEST_TEXTS:
-        raise UsageError(f"The text has {counted(len(lines), 'line')}, {FEWEST_TEXTS} are needed.")
+        raise UsageError(f"The text has {quantity(len(lines), 'line')}, {FEWEST_TEXTS} are needed.")
     vocab = backend.vocab
     texts = [
         shorten(vocab.tokenize(line, add_special=True, parse_special=False), embedder.max_length,
@@ -143,5 +143,5 @@ def _vectors(engine: Engine, texts: Sequence[Sequence[int]]) -> np.ndarray:
     made: list[np.ndarray] = []
     for first in range(0, len(texts), _AT_ONCE):
         request = vectors_wanted(texts[first : first + _AT_ONCE], "line")
-        made += map(normalised, engine.vectors(request))
+        made += map(normalise, engine.vectors(request))
     return np.stack(made)

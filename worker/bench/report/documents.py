@@ -24,10 +24,10 @@ from worker.bench.report.columns import FigureValue, Table, mark, tables
 from worker.bench.report.plot import Drawing
 from worker.bench.report.words import headline, paragraphs
 from worker.errors import DiskSpaceError
-from worker.files import written_whole
+from worker.files import atomic_write
 
 
-def _shown(value: Any) -> Any:
+def _printable(value: Any) -> Any:
     """Text without control characters; anything else as it is."""
     if type(value) is not str:
         return value
@@ -37,7 +37,7 @@ def _shown(value: Any) -> Any:
 _templates = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent),
     autoescape=True,
-    finalize=_shown,
+    finalize=_printable,
     undefined=jinja2.StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
@@ -47,7 +47,7 @@ _templates = jinja2.Environment(
 
 def write_report(report: BenchReport, folder: Path) -> list[Path]:
     """Write report.json, .md, .csv, .svg and .html. Raises DiskSpaceError."""
-    makers = {"json": _indented, "md": markdown, "csv": comma_separated, "svg": picture,
+    makers = {"json": _indent, "md": markdown, "csv": comma_separated, "svg": picture,
               "html": page}  # fmt: skip
     return write_documents({kind: partial(make, report) for kind, make in makers.items()}, folder)
 
@@ -62,7 +62,7 @@ def write_documents(makers: Mapping[str, Callable[[], str]], folder: Path) -> li
     for kind, make in makers.items():
         target = folder / f"report.{kind}"
         try:
-            with written_whole(target) as file:
+            with atomic_write(target) as file:
                 file.write_text(make(), encoding="utf-8")
         except OSError as error:
             raise DiskSpaceError(
@@ -84,7 +84,7 @@ def page(report: BenchReport) -> str:
         paragraphs=paragraphs(report),
         mark=mark,
         meanings=_meanings(found),
-        json=_indented(report),
+        json=_indent(report),
     )
 
 
@@ -118,7 +118,7 @@ def escape_markdown(text: str) -> str:
     """For Markdown, also inside of a table, and for the HTML that it becomes."""
     for char in "\\`*_[]|":
         text = text.replace(char, f"\\{char}")
-    return html.escape(_shown(text), quote=False).replace("\n", " ")
+    return html.escape(_printable(text), quote=False).replace("\n", " ")
 
 
 def comma_separated(report: BenchReport) -> str:
@@ -161,5 +161,5 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _indented(report: BenchReport) -> str:
+def _indent(report: BenchReport) -> str:
     return msgspec.json.format(msgspec.json.encode(report), indent=2).decode() + "\n"

@@ -34,10 +34,10 @@ _early: list[subprocess.Popen[bytes]] = []
 
 def start_early() -> None:
     """Start the process of the next encoder now: inside of --sandbox none can be started."""
-    _early.append(_started())
+    _early.append(_start())
 
 
-def _started() -> subprocess.Popen[bytes]:
+def _start() -> subprocess.Popen[bytes]:
     """With -P a folder named `worker` in the current one is not taken for this package."""
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "worker.llama.media.child"],
@@ -59,7 +59,7 @@ class MediaEncoder:
         self.ready = EncoderReady(sees=False, hears=False, width=0, is_causal=True)
         self._setup = setup
         self._lock = threading.Lock()
-        self._process = _early.pop() if _early else _started()
+        self._process = _early.pop() if _early else _start()
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):  # it has ended already, which `wait` tells
             write_frame(self._process.stdin.fileno(), msgspec.json.encode(setup))
@@ -79,17 +79,17 @@ class MediaEncoder:
 
     def encode(self, data: bytes, kind: str) -> EncodedMedium:
         """A file's bytes as the model reads them. Blocks. Raises RequestError, UnavailableError."""
-        frame = self._asked(EncoderTask(data, kind, counts=False))
+        frame = self._ask(EncoderTask(data, kind, counts=False))
         assert isinstance(frame, EncodedMedium)
         return frame
 
     def count(self, data: bytes, kind: str) -> MediumSize:
         """How much of a context it takes, from its head; no vectors are made. Else as `encode`."""
-        frame = self._asked(EncoderTask(data, kind, counts=True))
+        frame = self._ask(EncoderTask(data, kind, counts=True))
         assert isinstance(frame, MediumSize)
         return frame
 
-    def _asked(self, task: EncoderTask) -> EncodedMedium | MediumSize:
+    def _ask(self, task: EncoderTask) -> EncodedMedium | MediumSize:
         with self._lock:
             try:
                 assert self._process.stdin is not None

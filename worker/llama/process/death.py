@@ -36,7 +36,7 @@ _is_told = threading.Lock()
 _stacks = -1
 
 
-def doing(what: str, hint: str = "") -> None:
+def note_task(what: str, hint: str = "") -> None:
     """From now on a native death happened while `what`, such as "it read the weights of m.gguf";
     `hint` is the next step. An exit of native code is told before the destructors of all that is
     loaded by now: other threads still use what these destroy."""
@@ -45,7 +45,7 @@ def doing(what: str, hint: str = "") -> None:
         _tell_exits_first(ctypes.CDLL(None))
 
 
-def told_in(text: str) -> str | None:
+def signal_in(text: str) -> str | None:
     """The signal that another process of ours says it died of, in such a last line; else None."""
     found = _TOLD.search(text)
     return found[1] if found else None

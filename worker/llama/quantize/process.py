@@ -93,7 +93,7 @@ def _run(
     finally:
         process.kill()
         process.communicate()
-    if died := death.told_in(cause):
+    if died := death.signal_in(cause):
         raise BackendError(
             f"llama.cpp died of {died} while it quantized {at}{source.name}.",
             hint=f"Look at the source with `worker check --deep {source}`; `make install` proves "
