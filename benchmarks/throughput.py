@@ -27,7 +27,7 @@ from benchmarks.peers.quotients import quotient
 from worker import log, machine
 from worker.bench.measure.bare_loop import greedy_samplers, random_tokens, read_runs, write_steps
 from worker.bench.measure.client import StreamedRequest
-from worker.bench.measure.server import serving
+from worker.bench.measure.server import model_server
 from worker.demo import MODEL_PATH
 from worker.engine.engine import Engine
 from worker.engine.request import GenerationParams, Prompt, Request
@@ -107,7 +107,9 @@ def main() -> None:
     report: list[dict[str, object]] = []
     with (
         LlamaBackend.open(arguments.model, LoadOptions(), options) as backend,
-        serving(arguments.model, Settings(ctx_size=cells, parallel=most, draft="none")) as server,
+        model_server(
+            arguments.model, Settings(ctx_size=cells, parallel=most, draft="none")
+        ) as server,
     ):
         if max(arguments.depths) + arguments.tokens > backend.max_length:
             raise SystemExit(f"A sequence has {backend.max_length} tokens: fewer --tokens, please.")

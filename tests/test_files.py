@@ -15,13 +15,13 @@ import pytest
 
 from worker.errors import DiskSpaceError, UsageError
 from worker.files import (
+    atomic_write,
     cache_folder,
     check_room,
     free_bytes,
     lock,
     private_folder,
     scratch_folder,
-    written_whole,
 )
 
 
@@ -29,7 +29,7 @@ def test_the_target_appears_when_the_block_ends(tmp_path: Path) -> None:
     """Inside of the block the target is as it was; afterwards it holds the new bytes alone."""
     target = tmp_path / "report.json"
     target.write_text("old and longer")
-    with written_whole(target) as partial:
+    with atomic_write(target) as partial:
         partial.write_text("new")
         assert target.read_text() == "old and longer"
         assert partial.parent == target.parent
@@ -44,7 +44,7 @@ def test_an_error_leaves_nothing(tmp_path: Path, durable: bool) -> None:
     target.write_text("old")
 
     def write_half() -> None:
-        with written_whole(target, durable=durable) as partial:
+        with atomic_write(target, durable=durable) as partial:
             partial.write_text("half")
             raise KeyboardInterrupt
 
@@ -56,7 +56,7 @@ def test_an_error_leaves_nothing(tmp_path: Path, durable: bool) -> None:
 
 def test_a_block_that_writes_nothing(tmp_path: Path) -> None:
     """Nothing was written, so nothing appears, and the caller hears of it."""
-    with pytest.raises(FileNotFoundError), written_whole(tmp_path / "a"):
+    with pytest.raises(FileNotFoundError), atomic_write(tmp_path / "a"):
         pass
     assert not list(tmp_path.iterdir())
 
@@ -65,7 +65,7 @@ def test_the_mode_is_that_of_any_new_file(tmp_path: Path) -> None:
     """The file may be read by whom the process's umask lets read."""
     plain, whole = tmp_path / "plain", tmp_path / "whole"
     plain.touch()
-    with written_whole(whole, durable=True) as partial:
+    with atomic_write(whole, durable=True) as partial:
         partial.touch()
     assert stat.S_IMODE(whole.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
 
@@ -75,7 +75,7 @@ def test_two_writers_do_not_mix(tmp_path: Path) -> None:
     target, both = tmp_path / "file", threading.Barrier(2)
 
     def write(letter: str) -> None:
-        with written_whole(target) as partial, partial.open("w") as file:
+        with atomic_write(target) as partial, partial.open("w") as file:
             file.write(letter * 1000)
             both.wait()
             file.write(letter * 1000)
@@ -146,11 +146,11 @@ def test_a_file_system_that_does_not_rename_over(
     target = tmp_path / "m"
     target.write_text("old")
     monkeypatch.setattr(Path, "replace", failing(number))
-    with written_whole(target) as partial:
+    with atomic_write(target) as partial:
         partial.write_text("new")
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("m", "new")]
     monkeypatch.setattr(Path, "replace", failing(errno.EIO))
-    with pytest.raises(OSError, match="error"), written_whole(target) as partial:
+    with pytest.raises(OSError, match="error"), atomic_write(target) as partial:
         partial.write_text("newer")
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("m", "new")]
 
@@ -162,14 +162,14 @@ def test_a_file_system_without_locks_and_fsync(
     """Both are done without; an error of the disk is raised."""
     monkeypatch.setattr(os, "fsync", failing(number))
     monkeypatch.setattr(fcntl, "flock", failing(number))
-    with written_whole(tmp_path / "m", durable=True) as partial:
+    with atomic_write(tmp_path / "m", durable=True) as partial:
         partial.write_text("new")
     with (tmp_path / "m").open() as file:
         assert lock(file)
         monkeypatch.setattr(fcntl, "flock", failing(errno.EAGAIN))
         assert not lock(file)
     monkeypatch.setattr(os, "fsync", failing(errno.EIO))
-    with pytest.raises(OSError, match="error"), written_whole(tmp_path / "n", durable=True) as one:
+    with pytest.raises(OSError, match="error"), atomic_write(tmp_path / "n", durable=True) as one:
         one.write_text("new")
 
 

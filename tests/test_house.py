@@ -113,6 +113,17 @@ TIDY = ("worker", "benchmarks", "scripts", "checks")
 FOREIGN = frozenset({"convert_hf_to_gguf.py", "convert_lora_to_gguf.py", "gguf_set_metadata.py"})
 NAMED = re.compile(r"(?<![\w/.-])(?:[\w-]+/)*\w+\.py\b")
 
+# Past participles, but for those that are the verb itself (read, cut, put).
+PARTICIPLE = re.compile(
+    r"(?!embed$|(ex|pro|suc)ceed$|feed$|need$|seed$|speed$)[a-z]{2,}ed|begun|bent|born|bought|"
+    r"broken|brought|built|caught|chosen|done|drawn|driven|fallen|felt|forgotten|fought|found|"
+    r"frozen|given|gone|grown|heard|held|hidden|kept|known|left|lent|lost|made|meant|met|"
+    r"overridden|paid|proven|rewritten|said|seen|sent|shown|sold|sought|spent|spoken|stolen|stood|"
+    r"sworn|taken|taught|thrown|told|torn|understood|unknown|withdrawn|woken|worn|wound|written"
+)
+# What may follow a participle without making a noun of it: `take_out`, `last_frames`.
+PARTICLE = re.compile("at|away|by|for|from|in|last|of|off|on|out|over|to|up|whole|with")
+
 FILES = sorted(ROOT.rglob("*.py"))
 
 
@@ -281,6 +292,42 @@ def test_public_names_are_unique() -> None:
         for name in public_names_of(path):
             homes.setdefault(name, []).append(name_of(path))
     assert {name: found for name, found in homes.items() if len(found) > 1} == {}
+
+
+def is_participle(name: str) -> bool:
+    """Whether a function's name says only what was done, such as `told` or `take_out`."""
+    first, *rest = name.strip("_").split("_")
+    return bool(PARTICIPLE.fullmatch(first)) and all(map(PARTICLE.fullmatch, rest))
+
+
+@pytest.mark.parametrize("name", ["told", "_kept", "taken_out", "merged"])
+def test_participles_are_seen(name: str) -> None:
+    """The rule below sees regular and irregular ones, private ones and those with a particle."""
+    assert is_participle(name)
+
+
+@pytest.mark.parametrize("name", ["feed", "read", "held_tokens", "take_out", "is_told"])
+def test_other_names_are_none(name: str) -> None:
+    """A verb, a noun with a participle before it and a question are no bare participles."""
+    assert not is_participle(name)
+
+
+def test_functions_are_verbs_or_nouns() -> None:
+    """A function is named by what it does or gives; only a property may be a bare participle."""
+    wrong: list[str] = []
+    for path in (
+        *FILES,
+        *(TOP / "scripts").rglob("*.py"),
+        *(TOP / "fleet/gguf_fleet").rglob("*.py"),
+    ):
+        for node in nodes_of(path):
+            bodies = node.body if isinstance(node, ast.Module | ast.ClassDef) else ()
+            for each in bodies:
+                if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+                    is_property = any("property" in ast.unparse(d) for d in each.decorator_list)
+                    if is_participle(each.name) and not is_property:
+                        wrong.append(f"{name_of(path)} {each.name}")
+    assert wrong == []
 
 
 def test_modules_that_a_text_names_exist() -> None:

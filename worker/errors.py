@@ -193,8 +193,8 @@ class ContextLengthError(RequestError, code="context_length_exceeded"):
     ) -> None:
         most = max_length if most is None or count > max_length else most
         super().__init__(
-            f"{what} is too long: {counted(count, 'token')} > {most} maximum; it exceeds the "
-            f"available context size ({counted(max_length, 'token')}).",
+            f"{what} is too long: {quantity(count, 'token')} > {most} maximum; it exceeds the "
+            f"available context size ({quantity(max_length, 'token')}).",
             param=param,
             hint=hint,
         )
@@ -250,7 +250,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"Did you mean {near[0]}? " if near else ""
 
 
-def counted(count: int, noun: str, form: str = "") -> str:
+def quantity(count: int, noun: str, form: str = "") -> str:
     """`1 token`, `2 tokens`: of a noun whose plural has an s. form: of the number"""
     return f"{count:{form}} {noun}{'' if count == 1 else 's'}"
 

@@ -24,10 +24,10 @@ _MAX_NAME_BYTES = 255  # of a file's name, on all usual disks
 
 def free_bytes(folder: Path) -> int:
     """Bytes that this user can still write below `folder`. The folder need not exist yet."""
-    return shutil.disk_usage(_standing(folder)).free
+    return shutil.disk_usage(_existing_folder(folder)).free
 
 
-def _standing(folder: Path) -> Path:
+def _existing_folder(folder: Path) -> Path:
     """It, or the nearest folder above that exists."""
     place = folder.absolute()
     while not place.exists():
@@ -42,7 +42,7 @@ def check_room(folder: Path, nbytes: int, what: str) -> None:
     """
     free = free_bytes(folder)
     if nbytes > free:
-        if os.statvfs(_standing(folder)).f_flag & os.ST_RDONLY:
+        if os.statvfs(_existing_folder(folder)).f_flag & os.ST_RDONLY:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(folder))
         raise DiskSpaceError(
             f"{what} needs {human_bytes(nbytes)} in {folder}, {human_bytes(free)} are free.",
@@ -117,7 +117,7 @@ def scratch_folder(other: Path) -> Generator[Path]:
 
 
 @contextlib.contextmanager
-def written_whole(target: Path, *, durable: bool = False) -> Generator[Path]:
+def atomic_write(target: Path, *, durable: bool = False) -> Generator[Path]:
     """Write a file so that a reader finds all of it under its name, or nothing.
 
         with written_whole(folder / "report.json") as partial:

@@ -519,7 +519,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return f"Settings({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
 
-def _declared() -> Iterator[Option]:
+def _declared_options() -> Iterator[Option]:
     topic = ""
     for field, hint in Settings.__annotations__.items():
         for option in hint.__metadata__:
@@ -527,4 +527,4 @@ def _declared() -> Iterator[Option]:
             yield msgspec.structs.replace(option, field=field, topic=topic)
 
 
-OPTIONS = tuple(_declared())
+OPTIONS = tuple(_declared_options())

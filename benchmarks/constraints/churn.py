@@ -53,7 +53,7 @@ def anonymous() -> int:
 def write(guides: Guides, constraint: Constraint, draw: random.Random, size: int) -> None:
     """Tokens that it allows, by chance."""
     mask = TokenMask(size)
-    matcher = guides.compiled(constraint).copy()
+    matcher = guides.matcher_of(constraint).copy()
     for _ in range(draw.randint(0, TOKENS)):
         matcher.fill(mask)
         tokens = np.flatnonzero(np.unpackbits(mask.words.view(np.uint8), bitorder="little")[:size])

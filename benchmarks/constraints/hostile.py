@@ -203,11 +203,11 @@ def main() -> None:
     with Weights(args.vocabulary, options) as weights:
         vocab = Vocab(weights.handle, 64)
         guides = Guides(vocab)
-        guides.compiled(Constraint(kind="regex", text="a"))
+        guides.matcher_of(Constraint(kind="regex", text="a"))
         for name, make in cases(args.cases, args.seed):
             worst.case = name
             try:
-                template = worst("compiling", guides.compiled, worst("reading", make))
+                template = worst("compiling", guides.matcher_of, worst("reading", make))
             except RequestError:
                 ends["refused"] += 1
                 continue

@@ -39,7 +39,7 @@ def may_be_written(matcher: Matcher, guides: Guides, text: str, end: int) -> boo
 def judge(schema: Any, tests: list[dict[str, Any]], guides: Guides, end: int) -> Counter[str]:
     """Counts of one schema and its tests."""
     try:
-        template = guides.compiled(schema_constraint(schema, "schema"))
+        template = guides.matcher_of(schema_constraint(schema, "schema"))
     except RequestError:
         return Counter(refused=1)
     found = Counter(held=1)

@@ -32,12 +32,12 @@ ROWS, TOKENS, TEXTS = 16, 60, 5
 def compiling(guides: Guides) -> None:
     """Print what the vocabulary takes, and what the schemas of tools do."""
     begun = time.process_time()
-    guides.compiled(Constraint(kind="regex", text="a"))
+    guides.matcher_of(Constraint(kind="regex", text="a"))
     print(f"  the vocabulary for llguidance: {time.process_time() - begun:.2f} s")
     seconds: list[float] = []
     for name, schema in TOOLS.items():
         begun = time.thread_time()
-        guides.compiled(schema_constraint(schema, name))
+        guides.matcher_of(schema_constraint(schema, name))
         seconds.append(time.thread_time() - begun)
     median, most = np.median(seconds) * 1e3, max(seconds) * 1e3
     print(f"  {len(TOOLS)} schemas of tools: median {median:.1f} ms, at most {most:.1f}")
@@ -81,7 +81,7 @@ def main() -> None:
             compiling(guides)
             for constraint in CONSTRAINTS.values():
                 if constraint is not None:
-                    guides.compiled(constraint)
+                    guides.matcher_of(constraint)
             for heat in (0.0, 1.0):
                 choosing(vocab, workspace, guides, heat)
 

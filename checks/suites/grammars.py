@@ -24,9 +24,9 @@ from tests.support.guided import Writer
 from tests.support.llama_grammar import LlamaGrammar
 from tests.support.models.ggufs import write_llama
 from worker.errors import RequestError
+from worker.grammar.client_grammar import grammar_constraint
 from worker.grammar.constraint import Constraint, schema_constraint
 from worker.grammar.gbnf import Grammar, characters
-from worker.grammar.lark import grammar_constraint
 from worker.llama.vocab import Vocab
 from worker.llama.weights import LoadOptions, Weights
 
@@ -122,7 +122,7 @@ def _followed(
 
 def _parsed(writer: Writer, rules: str, is_right: bool) -> str:
     try:
-        writer.guides.compiled(Constraint(kind="gbnf", text=rules))
+        writer.guides.matcher_of(Constraint(kind="gbnf", text=rules))
     except RequestError as error:
         return str(error) if is_right else PASSED
     return PASSED if is_right else "is not refused"
@@ -130,7 +130,7 @@ def _parsed(writer: Writer, rules: str, is_right: bool) -> str:
 
 def _refused(writer: Writer, schema: str) -> bool:
     try:
-        writer.guides.compiled(_of_schema(schema))
+        writer.guides.matcher_of(_of_schema(schema))
     except RequestError:
         return True
     return False

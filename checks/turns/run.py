@@ -20,7 +20,7 @@ import msgspec
 
 from worker import log
 from worker.cli import serve as command
-from worker.cli.model import fetched_models
+from worker.cli.model import fetch_models
 from worker.cli.options import settings_from
 from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
@@ -103,7 +103,7 @@ def record() -> Recorder:
     log.configure("console", "error")
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
-    path, settings = fetched_models(settings_from(parser.parse_args(["--port", "0"])))
+    path, settings = fetch_models(settings_from(parser.parse_args(["--port", "0"])))
     recorder = Recorder()
     threading.setprofile(recorder)
     sys.setprofile(recorder)

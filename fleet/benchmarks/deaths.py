@@ -182,7 +182,7 @@ def run(deaths: list[str], tries: int) -> None:
     from ray.cluster_utils import Cluster
 
     from gguf_fleet.file import Fleet, FleetEndpoint, FleetModel
-    from gguf_fleet.running import running
+    from gguf_fleet.running import open_fleet
 
     model = FleetModel(options=_OPTIONS, replicas=2, affinity="none")
     fleet = Fleet(endpoint=FleetEndpoint(port=free_port()), models={"demo": model})
@@ -192,7 +192,7 @@ def run(deaths: list[str], tries: int) -> None:
         for _ in range(2):
             cluster.add_node(**node)
         ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.WARNING)
-        with running(fleet, threading.Event(), "127.0.0.1", _SLOW) as url:
+        with open_fleet(fleet, threading.Event(), "127.0.0.1", _SLOW) as url:
             scene = Scene(cluster, url)
             print("death        first (worst)   longest (worst)  full (worst)  failed  lost")
             for what in deaths:

@@ -14,10 +14,10 @@ def run() -> None:
     """Print it: what each kind of process has to itself, and its share of what it has not."""
     from gguf_fleet.cluster import cluster
     from gguf_fleet.file import DEMO, Fleet, FleetEndpoint
-    from gguf_fleet.running import running
+    from gguf_fleet.running import open_fleet
 
     fleet = Fleet(endpoint=FleetEndpoint(port=free_port()), models=DEMO.models)
-    with cluster(None), running(fleet, threading.Event(), "127.0.0.1"):
+    with cluster(None), open_fleet(fleet, threading.Event(), "127.0.0.1"):
         found: Counter[str] = Counter()
         counts: Counter[str] = Counter()
         for pid, line in [*below(), (os.getpid(), "the command")]:

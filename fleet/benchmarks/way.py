@@ -161,14 +161,14 @@ def _run(file: str, rounds: int, router: str | None, streams: list[int]) -> None
     from gguf_fleet.file import Fleet, FleetEndpoint, FleetModel
     from gguf_fleet.members import PREFIX
     from gguf_fleet.roster import Roster, follow
-    from gguf_fleet.running import running
+    from gguf_fleet.running import open_fleet
 
     options = ("-np", "32", "-c", "8192", "--cache-ram", "0", "--threads", "1")
     model = FleetModel(file=file, options=options)
     fleet = Fleet(endpoint=FleetEndpoint(port=free_port()), models={"bench": model})
     roster = Roster({"bench": "none"})
     follow(roster)
-    with running(fleet, threading.Event(), "127.0.0.1") as url:
+    with open_fleet(fleet, threading.Event(), "127.0.0.1") as url:
         handle = serve.get_deployment_handle(PREFIX + "bench", "fleet")
         handle.options()
         while not roster.members("bench"):

@@ -31,7 +31,7 @@ from gguf_fleet.plan import FleetPlan, check_fits, fits_one_more, plan_fleet
 from gguf_fleet.ray_private import proxy_port
 from gguf_fleet.replica import Replica
 from gguf_fleet.roster import Roster, follow
-from gguf_fleet.scale.served import Wake, number_of, one_on_each_node, wanted
+from gguf_fleet.scale.served import Wake, number_of, one_on_each_node, target_counts
 
 _HEALTH_PERIOD_S = 1.0
 # After three in a row a replica is made anew. One whose machine has vanished answers none.
@@ -62,7 +62,7 @@ class Ingress:
         """asleep: models that may have no replica. Raises BindError."""
         log.configure("json")
         wakes = {name: Wake(handles[name]) for name in asleep}
-        roster = Roster(affinities, wakes, wanted)
+        roster = Roster(affinities, wakes, target_counts)
         follow(roster)
         # With its options Ray begins to tell a handle who is there.
         self._handles = {name: handle.options() for name, handle in handles.items()}

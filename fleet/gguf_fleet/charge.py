@@ -85,7 +85,7 @@ class Charge:
         """Start the worker again each time it leaves; why it cannot be kept, or is not to be."""
         restarts: deque[float] = deque(maxlen=RESTARTS)
         while True:
-            self._error = await self._left()
+            self._error = await self._wait_for_exit()
             now = time.monotonic()
             often = len(restarts) == RESTARTS and now - restarts[0] < RESTARTS_S
             # A worker with RPC servers shares their fate: all of them are made anew.
@@ -115,7 +115,7 @@ class Charge:
         gone = asyncio.ensure_future(self.process.wait())
         await asyncio.wait({gone, ready}, return_when=asyncio.FIRST_COMPLETED)
         if not ready.done():
-            raise await self._left()
+            raise await self._wait_for_exit()
         gone.cancel()
         return ready.result()
 
@@ -151,7 +151,7 @@ class Charge:
         if self.process is not None and self.process.returncode is None:
             self.process.kill()
 
-    async def _left(self) -> WorkerGoneError:
+    async def _wait_for_exit(self) -> WorkerGoneError:
         """Wait until the worker has left: why, as far as it said."""
         assert self.process is not None
         assert self._reading is not None

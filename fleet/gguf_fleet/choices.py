@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gguf_fleet.command import planned
+from gguf_fleet.command import ask_plan
 from gguf_fleet.errors import SaidError, UsageError
 
 # What a replica tells its worker itself.
@@ -31,7 +31,7 @@ def check_choices(options: Sequence[str], *, has_servers: bool, has_gpus: bool) 
     has_servers: the fleet starts RPC servers for the model; has_gpus: it gives it GPUs
     """
     try:
-        said = planned(tuple(options))
+        said = ask_plan(tuple(options))
     except SaidError as error:
         raise UsageError(str(error)) from None
     for field in _OWN:

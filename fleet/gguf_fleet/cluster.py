@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gguf_fleet.command import WORKER, Command, planned
+from gguf_fleet.command import WORKER, Command, ask_plan
 from gguf_fleet.device import FleetDevice, devices_here
 from gguf_fleet.errors import DoesNotFitError, FleetError, UsageError
 from gguf_fleet.need import FleetMachine
@@ -38,7 +38,7 @@ def this_machine(*, with_gpus: bool) -> FleetMachine:
 
     Raises DoesNotFitError, FleetError.
     """
-    said = planned(())
+    said = ask_plan(())
     room = said.here.available - RAY_BYTES
     if room <= 0:
         raise DoesNotFitError("There is no memory left for Ray.")
@@ -172,7 +172,7 @@ def _devices_of(ids: list[str], command: Command) -> dict[str, tuple[FleetDevice
     from ray.exceptions import RayError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    probe = ray.remote(_said_devices)
+    probe = ray.remote(_list_devices)
     asked = {
         number: probe.options(
             num_cpus=0,
@@ -196,7 +196,7 @@ def _devices_of(ids: list[str], command: Command) -> dict[str, tuple[FleetDevice
     return found
 
 
-def _said_devices(command: Command) -> tuple[FleetDevice, ...] | str:
+def _list_devices(command: Command) -> tuple[FleetDevice, ...] | str:
     try:
         return devices_here(command)
     except FleetError as error:

@@ -109,21 +109,21 @@ class Version(msgspec.Struct, frozen=True):
     build: Build = Build(rpc=False)
 
 
-def planned(options: Sequence[str], rooms: tuple[MachineRoom, ...] = ()) -> PlanReply:
+def ask_plan(options: Sequence[str], rooms: tuple[MachineRoom, ...] = ()) -> PlanReply:
     """What the options of a worker say, and its plan for each of these machines.
 
     The model is read where there is a machine. Raises SaidError: the worker's own words.
     """
     request = msgspec.json.encode({"options": options, "places": rooms})
-    return _said((*WORKER, "plan", "--request"), PlanReply, request)
+    return _ask((*WORKER, "plan", "--request"), PlanReply, request)
 
 
 def version(command: Command = WORKER) -> Version:
     """What the worker's build sees on this machine. Raises SaidError, FleetError."""
-    return _said((*command, "version", "--json"), Version)
+    return _ask((*command, "version", "--json"), Version)
 
 
-def _said(words: Command, shape: type[T], request: bytes = b"") -> T:
+def _ask(words: Command, shape: type[T], request: bytes = b"") -> T:
     name = f"worker {words[-2]}"
     try:
         done: Any = subprocess.run(  # noqa: S603

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import msgspec
 
 from gguf_fleet.choices import with_defaults
-from gguf_fleet.command import MachineDevice, ModelPlan, planned
+from gguf_fleet.command import MachineDevice, ModelPlan, ask_plan
 from gguf_fleet.device import FleetDevice
 from gguf_fleet.file import FleetModel, FleetReplicas
-from gguf_fleet.group.share import division, kept_to, room_of, shares
+from gguf_fleet.group.share import division, keep_to, room_of, shares
 from gguf_fleet.scale.count import ScaleBounds
 
 _MIB = 1 << 20
@@ -122,7 +122,7 @@ def need_of(name: str, model: FleetModel, machines: list[FleetMachine]) -> Need:
     nodes, gpus = model.rpc_nodes, model.gpus
     options = with_defaults(model.options)
     named = ("--model", model.file) if model.file else ()
-    asked = planned(options).options
+    asked = ask_plan(options).options
     cpus = asked.threads or 1
     able = [each for each in machines if each.cpus >= cpus] or machines
     least = min(able, key=lambda machine: machine.memory / machine.cpus)
@@ -134,9 +134,9 @@ def need_of(name: str, model: FleetModel, machines: list[FleetMachine]) -> Need:
         for size in sizes
         for held in (share, least.memory)
     )  # fmt: skip
-    layers = planned((*named, *options), rooms[:1]).layers if nodes else 0
+    layers = ask_plan((*named, *options), rooms[:1]).layers if nodes else 0
     options += division(asked, layers, nodes, gpus)
-    said = planned((*named, *options), rooms)
+    said = ask_plan((*named, *options), rooms)
     # Of each two the first is for the share.
     plans = [fair if fair.fits else whole for fair, whole in _pairs(said.plans)]
     holds_all = (
@@ -168,7 +168,7 @@ def need_of(name: str, model: FleetModel, machines: list[FleetMachine]) -> Need:
             "--parallel", str(plan.num_slots),
             "--cache-ram", str(plan.cache_bytes // _MIB),
             "--threads", str(cpus),
-            *kept_to(asked, plan, nodes, gpus),
+            *keep_to(asked, plan, nodes, gpus),
         ),
         gpus=gpus,
         device_memory=each.device,

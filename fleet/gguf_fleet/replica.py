@@ -92,7 +92,7 @@ class Replica:
             os._exit(1)
 
     async def _leave_with_group(self, group: RpcGroup) -> None:
-        error = await group.left()
+        error = await group.wait_for_exit()
         if not self._is_leaving:
             log.get("replica").error("leaving with a machine of its group", why=str(error))
             self._charge.kill()  # else it may tell its streams that it drains

@@ -30,7 +30,7 @@ class FleetFailedError(FleetError):
 
 
 @contextmanager
-def running(
+def open_fleet(
     fleet: Fleet,
     told: threading.Event,
     host: str | None = None,

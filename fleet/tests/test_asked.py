@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from gguf_fleet.front import jobs
-from gguf_fleet.front.asked import HEAD, asked_of, prefix_of, session_of
+from gguf_fleet.front.asked import HEAD, head_of, prefix_of, session_of
 
 
 def prefix(**body: Any) -> bytes | None:
     """The key of a body."""
-    return prefix_of(asked_of(json.dumps(body).encode()))
+    return prefix_of(head_of(json.dumps(body).encode()))
 
 
 SYSTEM = {"role": "system", "content": "Be kind."}
@@ -49,7 +49,7 @@ def test_a_text_is_known_by_its_head(field: str) -> None:
 )
 def test_where_there_is_no_prompt_there_is_no_key(body: bytes) -> None:
     """It is the worker's to say what is wrong."""
-    assert prefix_of(asked_of(body)) is None
+    assert prefix_of(head_of(body)) is None
 
 
 def test_odd_prompts_have_keys_too() -> None:
@@ -62,24 +62,24 @@ def test_odd_prompts_have_keys_too() -> None:
     keys = {prefix(**body) for body in bodies}
     assert None not in keys
     assert len(keys) == len(bodies)
-    assert prefix_of(asked_of(b'{"prompt": "\\ud800"}')) is None  # it is no JSON
+    assert prefix_of(head_of(b'{"prompt": "\\ud800"}')) is None  # it is no JSON
 
 
 def test_a_session_is_what_the_client_says() -> None:
     """The header counts more than the field; without both there is none."""
-    asked = asked_of(b'{"prompt_cache_key": "a", "prompt": "Once"}')
-    assert session_of(asked, None) == session_of(asked_of(b"{}"), "a")
-    assert session_of(asked, "b") == session_of(asked_of(b"{}"), "b")
-    assert session_of(asked_of(b'{"prompt_cache_key": 3}'), None) is None
+    asked = head_of(b'{"prompt_cache_key": "a", "prompt": "Once"}')
+    assert session_of(asked, None) == session_of(head_of(b"{}"), "a")
+    assert session_of(asked, "b") == session_of(head_of(b"{}"), "b")
+    assert session_of(head_of(b'{"prompt_cache_key": 3}'), None) is None
 
 
 def test_a_job_is_named_after_its_replica() -> None:
     """Where the client gives no name; all other fields stay, and what is no object stays too."""
-    body = json.loads(jobs.named(b'{"prompt": "Once", "top_k": 3}', "r1"))
+    body = json.loads(jobs.with_replica(b'{"prompt": "Once", "top_k": 3}', "r1"))
     assert jobs.replica_of(body.pop("job_id")) == "r1"
     assert body == {"prompt": "Once", "top_k": 3}
     for own in (b'{"job_id":"mine"}', b"[]", b"{", b"\xff"):
-        assert jobs.named(own, "r1") == own
+        assert jobs.with_replica(own, "r1") == own
     assert jobs.read_by("/v1/jobs/r1.abc/stream") == "r1.abc"
     assert jobs.read_by("/v1/inference/mine/stream") == "mine"
     assert jobs.read_by("/v1/jobs") is None

@@ -12,7 +12,7 @@ from gguf_fleet.choices import check_choices
 from gguf_fleet.cli.main import main
 from gguf_fleet.cluster import RAY_BYTES
 from gguf_fleet.command import MachineDevice, MachineRoom, WorkerOptions
-from gguf_fleet.command import planned as worker_planned
+from gguf_fleet.command import ask_plan as worker_planned
 from gguf_fleet.device import FleetDevice, devices_here
 from gguf_fleet.errors import DoesNotFitError, FleetError, UsageError
 from gguf_fleet.file import FleetModel
@@ -230,7 +230,7 @@ def test_the_command_lists_each_gpu(
     """What it has and what would be there; `--json` too."""
     here = MachineRoom(total=8 * GiB, available=4 * GiB + RAY_BYTES)
     reply = msgspec.structs.replace(worker_planned(()), here=here)
-    monkeypatch.setattr(cluster, "planned", {(): reply}.get)
+    monkeypatch.setattr(cluster, "ask_plan", {(): reply}.get)
     two = (gpu("CUDA0", GiB), gpu("CUDA1", GiB))
     monkeypatch.setattr(cluster, "devices_here", lambda: two)
     file = tmp_path / "fleet.toml"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gguf_fleet.choices import DRAIN_S, with_defaults
-from gguf_fleet.command import planned
+from gguf_fleet.command import ask_plan
 from gguf_fleet.file import Fleet, FleetReplicas, read_fleet
 from tests.support.kuberay import parts, templates
 from tests.support.programs import ROOT
@@ -37,7 +37,7 @@ def test_ray_is_the_one_that_is_installed() -> None:
 def test_streams_get_their_drain_time(fleet: Fleet) -> None:
     """A pod has longer than its workers need to end their streams."""
     (model,) = fleet.models.values()
-    drain = planned(with_defaults(model.options)).options.drain_timeout
+    drain = ask_plan(with_defaults(model.options)).options.drain_timeout
     assert drain == DRAIN_S
     assert templates()["workers"]["spec"]["terminationGracePeriodSeconds"] > drain + MARGIN_S
 
@@ -49,7 +49,7 @@ def test_pods_hold_what_the_file_asks_for(fleet: Fleet) -> None:
     (group,) = parts()[1]["spec"]["rayClusterConfig"]["workerGroupSpecs"]
     (container,) = templates()["workers"]["spec"]["containers"]
     assert int(container["resources"]["limits"]["cpu"]) >= (
-        planned(model.options).options.threads or 1
+        ask_plan(model.options).options.threads or 1
     )
     assert group["minReplicas"] >= model.replicas.min
     assert group["maxReplicas"] >= model.replicas.max

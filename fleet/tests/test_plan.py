@@ -14,7 +14,7 @@ from gguf_fleet import cluster
 from gguf_fleet import plan as module
 from gguf_fleet.cli.main import main
 from gguf_fleet.cluster import RAY_BYTES
-from gguf_fleet.command import MachineRoom, Version, planned
+from gguf_fleet.command import MachineRoom, Version, ask_plan
 from gguf_fleet.errors import DoesNotFitError, FleetError
 from gguf_fleet.file import FleetModel, read_fleet
 from gguf_fleet.group.share import RPC_BYTES
@@ -30,8 +30,8 @@ GiB = 2**30
 def room(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine of 2 CPUs with 4 GiB left beside Ray."""
     here = MachineRoom(total=8 * GiB, available=4 * GiB + RAY_BYTES)
-    reply = msgspec.structs.replace(planned(()), here=here, cpus=2)
-    monkeypatch.setattr(cluster, "planned", {(): reply}.get)
+    reply = msgspec.structs.replace(ask_plan(()), here=here, cpus=2)
+    monkeypatch.setattr(cluster, "ask_plan", {(): reply}.get)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_a_replica_is_planned_as_a_worker_is(model: str) -> None:
     assert (found.cpus, found.num_cells, found.num_slots) == (2, 1024, 3)
     own = ("--ctx-size", "1024", "--parallel", "3", "--cache-ram", "8", "--threads", "2")
     assert found.options[-10:-2] == own
-    assert planned(found.options).options.drain_timeout == found.drain
+    assert ask_plan(found.options).options.drain_timeout == found.drain
 
 
 def test_neighbours_share_a_machine(model: str) -> None:
@@ -132,7 +132,7 @@ def test_a_model_over_three_machines(tmp_path: Path) -> None:
     found = need_of("a", FleetModel(file=file, options=options, rpc_nodes=2), machines)
     assert found.rpc_nodes == 2
     assert RPC_BYTES < found.rpc_memory < RPC_BYTES + alone.memory - REPLICA_BYTES
-    settings = planned(found.options).options
+    settings = ask_plan(found.options).options
     assert (settings.n_gpu_layers, settings.tensor_split) == (5, (1.0, 1.0))
     assert found.with_servers(["h:1", "i:2"]).options[-2:] == ("--rpc", "h:1,i:2")
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from scripts.demo_model import words
 from scripts.demo_model.grammar import expand
 from scripts.demo_model.plot import PLOTS
-from scripts.demo_model.questions import any_question, arithmetic, listed, word_problem
+from scripts.demo_model.questions import any_question, arithmetic, join_items, word_problem
 from scripts.demo_model.stories import Story, any_story, cast, tell
 
 SYSTEMS = (
@@ -45,11 +45,11 @@ def story_document(rng: random.Random, _held_out: bool) -> str:
     lines = [story.title] if rng.random() < 0.5 else []
     lines.append(story.text)
     if rng.random() < 0.45:
-        lines += asked(rng, story, rng.randint(1, 4))
+        lines += question_lines(rng, story, rng.randint(1, 4))
     return "\n".join(lines)
 
 
-def asked(rng: random.Random, story: Story, count: int) -> list[str]:
+def question_lines(rng: random.Random, story: Story, count: int) -> list[str]:
     """Return lines of questions and answers about the story."""
     chosen = rng.sample(story.questions, min(count, len(story.questions)))
     return [line for q, a in chosen for line in (f"Question: {q}", f"Answer: {a}")]
@@ -109,7 +109,7 @@ def list_document(rng: random.Random, _held_out: bool) -> str:
         start, step = rng.randint(0, 40), rng.choice((1, 1, 2, 5, 10))
         return ", ".join(str(start + step * i) for i in range(rng.randint(5, 14))) + "."
     row, start = rng.choice((words.DAYS, words.MONTHS)), rng.randrange(7)
-    return listed([row[(start + i) % len(row)] for i in range(rng.randint(3, len(row)))]) + "."
+    return join_items([row[(start + i) % len(row)] for i in range(rng.randint(3, len(row)))]) + "."
 
 
 def book_document(rng: random.Random, _held_out: bool) -> str:
@@ -122,7 +122,7 @@ def book_document(rng: random.Random, _held_out: bool) -> str:
     for number in rng.sample(range(len(stories)), min(3, len(stories))):
         lines += [f"Question: What is the title of chapter {number + 1}?"]
         lines += [f"Answer: The title of chapter {number + 1} is {stories[number].title}."]
-        lines += asked(rng, stories[number], 1)
+        lines += question_lines(rng, stories[number], 1)
     return "\n".join(lines)
 
 

@@ -118,8 +118,8 @@ def calendar(rng: random.Random) -> Pair:
             (f"How many days does {month[j]} have?", f"{month[j]} has {words.MONTH_DAYS[j]} days."),
             ("How many days does a week have?", "A week has seven days."),
             ("How many months does a year have?", "A year has twelve months."),
-            ("What are the days of the week?", "The days of the week are " + listed(day) + "."),
-            ("What are the seasons?", "The seasons are " + listed(words.SEASONS) + "."),
+            ("What are the days of the week?", "The days of the week are " + join_items(day) + "."),
+            ("What are the seasons?", "The seasons are " + join_items(words.SEASONS) + "."),
             (
                 f"If today is {day[i]}, what day is tomorrow?",
                 f"If today is {day[i]}, tomorrow is {day[(i + 1) % 7]}.",
@@ -184,7 +184,7 @@ def language(rng: random.Random) -> Pair:
         )  # fmt: skip
         count = rng.randint(2, 5)
         chosen = rng.sample(pool, count)
-        return f"Name {words.NUMBERS[count]} {topic}.", sentences(listed(chosen) + ".")
+        return f"Name {words.NUMBERS[count]} {topic}.", sentences(join_items(chosen) + ".")
     if kind == 1:
         word = rng.choice(words.OBJECTS)
         s = Slots(person(rng, "a", set()))
@@ -214,7 +214,7 @@ def language(rng: random.Random) -> Pair:
         colours = rng.sample(words.COLOURS, 3)
         i = rng.randrange(3)
         pairs = zip(colours, chosen, strict=True)
-        things = listed([f"{'an' if c[0] in 'aeiou' else 'a'} {c} {o}" for c, o in pairs])
+        things = join_items([f"{'an' if c[0] in 'aeiou' else 'a'} {c} {o}" for c, o in pairs])
         return (
             f"I have {things}. What is {colours[i]}?",
             f"The {chosen[i]} is {colours[i]}.",
@@ -230,7 +230,7 @@ def language(rng: random.Random) -> Pair:
     )
 
 
-def listed(items: list[str]) -> str:
+def join_items(items: list[str]) -> str:
     """Join the items as ``a, b and c``."""
     return ", ".join(items[:-1]) + " and " + items[-1]
 

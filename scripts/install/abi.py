@@ -67,7 +67,7 @@ def compare(source: Path, other: Path, *, rpc: bool = False) -> Fit:
             f"{other} is no source of llama.cpp: it has no include/llama.h. Name the folder or the "
             "tarball of a release."
         )
-    declared = _declared(source)
+    declared = _declarations(source)
     items = [
         *(("function", name) for name in declared["functions"]),
         *(("struct", name) for name in declared["structs"]),
@@ -88,16 +88,16 @@ def compare(source: Path, other: Path, *, rpc: bool = False) -> Fit:
     refusals: list[str] = []
     for kind, name in before:
         if change := _change(kind, name, before[kind, name], after):
-            refusals.append(f"{kind} {name} {change} ({_used_for(name)})")
+            refusals.append(f"{kind} {name} {change} ({_users_of(name)})")
     grown: dict[str, list[tuple[str, int]]] = {}
     for name, fields in declared["structs"].items():
         if ("struct", name) not in after or any(name in text for text in refusals):
             continue
         places = _fillers(name, fields, declared["sizes"][name], after)
         if places is None:
-            refusals.append(f"struct {name} has another order of fields ({_used_for(name)})")
+            refusals.append(f"struct {name} has another order of fields ({_users_of(name)})")
         elif places and not any(name in _field_lists(path) for path in _modules(source)):
-            refusals.append(f"struct {name} has new fields ({_used_for(name)})")
+            refusals.append(f"struct {name} has new fields ({_users_of(name)})")
         elif places:
             grown[name] = places
     return Fit(refusals, grown)
@@ -141,7 +141,7 @@ def _change(kind: str, name: str, was: str, after: dict[tuple[str, str], str]) -
             return ""
 
 
-def _declared(source: Path) -> dict[str, Any]:
+def _declarations(source: Path) -> dict[str, Any]:
     program = Path(__file__).with_name("declared.py")
     done = subprocess.run(  # noqa: S603  (our own module)
         [sys.executable, program, source, ROOT], capture_output=True, text=True, check=False
@@ -243,7 +243,7 @@ def _name_of(field: ast.expr) -> object:
     return first.value if isinstance(first, ast.Constant) else None
 
 
-def _used_for(name: str) -> str:
+def _users_of(name: str) -> str:
     """Which of the worker's modules name it."""
     _, _, field = name.partition(".")
     word = re.compile(rf"\.{field}\b(?!\()" if field else rf"\b{name}\b")

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scripts.install.commands import locked, output_of, run
+from scripts.install.commands import hold_lock, output_of, run
 from scripts.install.lock import locked_text, write_requirements
 from scripts.install.proof import options_without
 from scripts.install.runtime import linker_flags
@@ -150,7 +150,7 @@ def wheel_of(library: Library, pip: list[str]) -> Path:
         tools += [output_of("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader")]
     place = cache_folder() / "wheels" / key_of(library.key, tools)
     log = place / "build.log"
-    with locked(place / "lock", f"another install builds this; waiting for it (log: {log})"):
+    with hold_lock(place / "lock", f"another install builds this; waiting for it (log: {log})"):
         if wheels := list(place.glob("*.whl")):
             return wheels[0]
         for left in place.glob("build-*"):  # by an installer that was killed

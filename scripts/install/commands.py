@@ -66,7 +66,7 @@ def output_of(*command: str) -> str:
 
 
 @contextlib.contextmanager
-def locked(path: Path, busy: str) -> Generator[None]:
+def hold_lock(path: Path, busy: str) -> Generator[None]:
     """Hold the lock file; say `busy` when another process holds it, and wait."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:

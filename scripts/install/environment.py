@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.install.build import DEFAULT_BACKEND, Library, key_of, wheel_of
-from scripts.install.commands import CONSTRAINTS, ROOT, locked, output_of, run
+from scripts.install.commands import CONSTRAINTS, ROOT, hold_lock, output_of, run
 from scripts.install.lock import LOCK, check_extras, write_requirements
 from scripts.install.proof import is_kept, next_without, prove
 from scripts.install.source import NAME, fetch_templates, templates_folder
@@ -206,7 +206,7 @@ def install(
         if not quiet:
             say(f"installed already: {goal.library}")
         return
-    with locked(environment.path / "lock", "another install is under way here; waiting for it"):
+    with hold_lock(environment.path / "lock", "another install is under way here; waiting for it"):
         environment = Environment(environment.path)  # which another installer may have changed
         goal = goal_of(environment.record, backend, rpc, extra, lock)
         if environment.record.base != goal.base or not environment.python.exists():

@@ -7,7 +7,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from scripts.install.commands import locked, run
+from scripts.install.commands import hold_lock, run
 from scripts.install.talk import say
 
 NAME = "llama-cpp-python"
@@ -60,7 +60,7 @@ def unpack(source: Path, folder: Path) -> Path:
 
 def keep_templates(source: Path, target: Path) -> None:
     """Put the templates into the folder `target`, all of them or none; what is there stays."""
-    with locked(target.parent / "lock", "another install keeps the templates; waiting for it"):
+    with hold_lock(target.parent / "lock", "another install keeps the templates; waiting for it"):
         if target.exists():
             return
         made = Path(tempfile.mkdtemp("", "new-", target.parent))

@@ -61,7 +61,7 @@ class Upstream:
     @contextlib.contextmanager
     def folder(self) -> Generator[Path]:
         """Its files, unpacked where it is a tarball. Raises InstallError."""
-        with _unpacked(Path(self.place)) as folder:
+        with _unpack(Path(self.place)) as folder:
             yield folder
 
 
@@ -83,7 +83,7 @@ def find(text: str) -> Upstream | None:
             version = (
                 output_of("git", "-C", str(place), "describe", "--tags", "--always") or version
             )
-    with _unpacked(place) as folder:
+    with _unpack(place) as folder:
         if not (folder / "include/llama.h").exists():
             raise InstallError(
                 f"{text} is no source of llama.cpp: it has no include/llama.h. Name the folder or "
@@ -155,7 +155,7 @@ def _hash(folder: Path) -> str:
 
 
 @contextlib.contextmanager
-def _unpacked(place: Path) -> Generator[Path]:
+def _unpack(place: Path) -> Generator[Path]:
     """The folder; of a tarball one that is removed afterwards. Raises InstallError."""
     if place.is_dir():
         yield place

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.models import ggufs
 from tests.support.models.projectors import projector_gguf
-from worker.audit.found import Candidate
+from worker.audit.discovery import Candidate
 from worker.audit.verdict import FileVerdict, judge
 from worker.gguf.split_name import all_files
 from worker.hub.catalog import Entry

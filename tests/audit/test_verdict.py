@@ -20,7 +20,7 @@ from tests.support.models.native import LOADED, Judge
 from tests.support.models.native import judge as natively
 from tests.support.models.spoiled import Change, Row, rows, write_spoiled
 from worker.audit import verdict as module
-from worker.audit.found import Candidate
+from worker.audit.discovery import Candidate
 from worker.audit.verdict import OTHERS, FileVerdict, judge
 from worker.errors import ModelFileError, WorkerError
 from worker.lifecycle.prepared import prepare

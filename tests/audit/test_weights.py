@@ -12,7 +12,7 @@ import pytest
 from tests.support.cases import for_each
 from tests.support.models import ggufs
 from tests.support.models.ggufs import TYPE_BY_NAME, Gguf
-from worker.audit.found import Candidate
+from worker.audit.discovery import Candidate
 from worker.audit.verdict import FileVerdict, judge
 from worker.audit.weights import check_numbers, read_weights
 from worker.errors import ModelFileError

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.support.models.embedders import Embedder
-from worker.bench.embedding import Agreement, VectorLevel, agreement, recommended
+from worker.bench.embedding import Agreement, VectorLevel, agreement, recommend
 from worker.bench.figures import figure
 from worker.bench.sections import VectorSpeed
 
@@ -62,12 +62,12 @@ def level(quant: str, per_s: float, size: int, neighbours: float | None) -> Vect
 def test_the_rule() -> None:
     """Near enough, then as fast as the fastest, then the smallest."""
     reference = level("F16", 100, 400, None)
-    assert recommended([reference]) is None
-    assert recommended([reference, level("Q4_0", 150, 100, 0.949)]) is None
+    assert recommend([reference]) is None
+    assert recommend([reference, level("Q4_0", 150, 100, 0.949)]) is None
     levels = [reference, level("Q8_0", 150, 200, 0.99), level("Q6_K", 148, 150, 0.97)]
-    assert recommended(levels) == "Q6_K"
-    assert recommended([*levels, level("Q4_0", 120, 90, 0.96)]) == "Q6_K"
-    assert recommended([reference, level("Q8_0", 50, 200, 0.99)]) == "F16"
+    assert recommend(levels) == "Q6_K"
+    assert recommend([*levels, level("Q4_0", 120, 90, 0.96)]) == "Q6_K"
+    assert recommend([reference, level("Q8_0", 50, 200, 0.99)]) == "F16"
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from worker.bench.plan import (
     Level,
     levels_of_files,
     levels_of_source,
-    named_by_encoding,
+    paths_by_name,
     with_adapters,
 )
 from worker.cli.bench import levels_of
@@ -72,7 +72,7 @@ def test_a_quantised_file_stands_alone(files: dict[str, Path]) -> None:
 
 def test_of_several_files_the_largest_encoding_is_the_reference(files: dict[str, Path]) -> None:
     """In whatever order they come; the others follow by their bits."""
-    given = named_by_encoding([files["Q4_0"], files["F32"], files["Q8_0"]])
+    given = paths_by_name([files["Q4_0"], files["F32"], files["Q8_0"]])
     assert list(given) == ["Q4_0", "F32", "Q8_0"]
     assert names(levels_of_files(given, None, None)) == ["F32", "Q8_0", "Q4_0"]
     assert names(levels_of_files(given, None, "q8_0")) == ["Q8_0", "F32", "Q4_0"]
@@ -82,7 +82,7 @@ def test_of_several_files_the_largest_encoding_is_the_reference(files: dict[str,
 def test_files_of_one_encoding_go_by_their_names(files: dict[str, Path], tmp_path: Path) -> None:
     """Two mixes with one label are told apart."""
     twin = ggufs.write_llama(tmp_path / "twin.gguf", encoding="Q8_0")
-    given = named_by_encoding([files["F16"], files["Q8_0"], twin])
+    given = paths_by_name([files["F16"], files["Q8_0"], twin])
     assert list(given) == ["F16", "model-Q8_0", "twin"]
 
 
@@ -90,11 +90,11 @@ def test_files_of_one_name_go_by_their_paths(files: dict[str, Path], tmp_path: P
     """As two publishers have them: in one encoding, under one name, in two folders."""
     (tmp_path / "other").mkdir()
     twin = ggufs.write_llama(tmp_path / "other" / files["Q8_0"].name, encoding="Q8_0")
-    given = named_by_encoding([files["F16"], files["Q8_0"], twin])
+    given = paths_by_name([files["F16"], files["Q8_0"], twin])
     assert list(given) == ["F16", str(files["Q8_0"].with_suffix("")), str(twin.with_suffix(""))]
     (tmp_path / "link.gguf").symlink_to(twin)
     with pytest.raises(UsageError, match="given twice"):
-        named_by_encoding([twin, tmp_path / "link.gguf"])
+        paths_by_name([twin, tmp_path / "link.gguf"])
 
 
 def test_a_file_with_and_without_adapters(files: dict[str, Path], tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_what_cannot_be_compared_is_refused(
 ) -> None:  # fmt: skip
     """With the reason."""
     with pytest.raises(UsageError, match=word):
-        levels_of_files(named_by_encoding([files[name] for name in given]), quants, reference)
+        levels_of_files(paths_by_name([files[name] for name in given]), quants, reference)
 
 
 def test_an_unknown_type_is_refused_at_once(files: dict[str, Path]) -> None:

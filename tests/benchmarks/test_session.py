@@ -13,7 +13,7 @@ from benchmarks.peers.processes import PeerError
 from benchmarks.session.model import SHAPE, write_reciting
 from benchmarks.session.replay import replay
 from benchmarks.session.story import TURNS, story
-from worker.bench.measure.server import serving
+from worker.bench.measure.server import model_server
 from worker.settings import Settings
 
 
@@ -42,7 +42,7 @@ def test_a_worker_says_what_is_prescribed(tmp_path: Path) -> None:
     asks = story(0, 3)
     shape = replace(SHAPE, layers=1, feed_forward=512, vocab=40_000)
     model = write_reciting(tmp_path / "reciting.gguf", [asks], shape)
-    with serving(model, Settings(ctx_size=8192, parallel=1, threads=1)) as server:
+    with model_server(model, Settings(ctx_size=8192, parallel=1, threads=1)) as server:
         url = f"http://{server.host}:{server.port}/v1"
         found = replay(url, [asks], recited=True)
         with pytest.raises(PeerError, match="is prescribed"):

@@ -17,7 +17,7 @@ from worker.chat.message import Tool
 from worker.chat.reader import Arguments
 from worker.chat.thinking import Thinking
 from worker.errors import RequestError
-from worker.grammar.constraint import Constraint, held_text, schema_constraint
+from worker.grammar.constraint import Constraint, schema_constraint, schema_text
 
 pytestmark = pytest.mark.skipif(not templates.names(), reason=templates.WHY_NOT)
 
@@ -47,7 +47,7 @@ LOOSE = {
 def constraint_of(name: str, **options: Any) -> Constraint | None:
     given: dict[str, Any] = {
         "prompt": "", "thinking": Thinking(), "required": True, "parallel": True,
-        "loosened": held_text, **options,
+        "loosened": schema_text, **options,
     }  # fmt: skip
     return format_of(name).constraint(given.pop("tools", TOOLS), **given)
 
@@ -133,7 +133,7 @@ def test_control_tokens_are_named_by_their_ids(name: str, control: str, after: s
     made = ChatFormat(format_of(name).template, {control: 7, "<|other|>": 8}, ["</tool_call>"])
     assert made.controls == {control: 7}
     options: dict[str, Any] = {
-        "prompt": "", "thinking": Thinking(), "parallel": True, "loosened": held_text
+        "prompt": "", "thinking": Thinking(), "parallel": True, "loosened": schema_text
     }  # fmt: skip
     required = made.constraint(TOOLS, required=True, **options)
     lazy = made.constraint(TOOLS, required=False, **options)
@@ -290,7 +290,7 @@ def test_any_schema_makes_a_grammar(name: str, schema: dict[str, Any]) -> None:
 
     def loosened(part: dict[str, Any], what: str) -> str:
         try:
-            text = held_text(part, what)
+            text = schema_text(part, what)
         except RequestError:
             text = ""
         grammar = llguidance.LLMatcher.grammar_from_json_schema(text or "{}")

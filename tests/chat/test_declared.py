@@ -8,7 +8,7 @@ from typing import Any
 from tests.chat.dialects.telling import format_of
 from tests.support.cases import for_each
 from tests.support.models import templates
-from worker.chat.declared import declared, told_whole
+from worker.chat.declared import declare, describe_all
 from worker.chat.message import Message, Tool
 from worker.chat.thinking import Thinking
 from worker.errors import RequestError
@@ -29,9 +29,9 @@ SCHEMA: dict[str, Any] = {
 
 def test_what_a_prompt_lacks() -> None:
     """It is put into the description of its parameter; references that lead back stay."""
-    tool = declared(Tool(name="f", parameters=SCHEMA), describes=False)
-    assert told_whole([tool], "zqname zqiso zqday zqplain") is None
-    found = told_whole([tool], "item when plain zqplain")
+    tool = declare(Tool(name="f", parameters=SCHEMA), describes=False)
+    assert describe_all([tool], "zqname zqiso zqday zqplain") is None
+    found = describe_all([tool], "item when plain zqplain")
     assert found is not None
     properties = found[0]["function"]["parameters"]["properties"]
     assert properties["plain"] == SCHEMA["properties"]["plain"]
@@ -44,8 +44,8 @@ def test_what_a_prompt_lacks() -> None:
 def test_escapes_are_no_words() -> None:
     """A line end that a template escapes is not read as a letter of the next word."""
     schema: dict[str, Any] = {"properties": {"a": {"description": "one\ntwo \u00e9t\u00e9"}}}
-    tool = declared(Tool(name="f", parameters=schema), describes=False)
-    assert told_whole([tool], r"a one\ntwo \u00e9t\u00e9") is None
+    tool = declare(Tool(name="f", parameters=schema), describes=False)
+    assert describe_all([tool], r"a one\ntwo \u00e9t\u00e9") is None
 
 
 @for_each("name", templates.names())

@@ -163,7 +163,7 @@ def test_a_sequence_that_another_one_went_on_from(kind: dict[str, Any]) -> None:
     said = worker.engine.scheduler.cells.cached[-1].tokens[:203].copy()
     worker.ask([*said.tolist(), *tokens(2, 90)])
     worker.is_crowded()
-    kept = worker.engine.taken_out(said, b"", lambda rows, count: rows[: count * width])
+    kept = worker.engine.take_out(said, b"", lambda rows, count: rows[: count * width])
     assert kept is not None
     assert kept.num_tokens == len(said)
     assert [rows.nbytes for rows in kept.parts] == [64 * width] * 3 + [11 * width]

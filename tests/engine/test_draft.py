@@ -66,7 +66,7 @@ def test_a_guess_is_judged_once() -> None:
     (draft,) = (sequence.draft for sequence in engine.scheduler.running)
     assert draft is not None
     known = dict(draft.rates)
-    while engine.standing("b"):
+    while engine.status_of("b"):
         engine.step()
     assert draft.rates["text"] >= known["text"] > 0.9
 
@@ -172,8 +172,8 @@ def test_trials_become_rarer() -> None:
     trial, tried = Trial(), 0
     for _ in range(2000):
         if trial.is_due():
-            trial.made()
+            trial.count_step()
             tried += 1
     assert 4 < tried < 20
-    trial.paid()
+    trial.reset()
     assert sum(trial.is_due() for _ in range(65)) > 0

@@ -149,7 +149,7 @@ def test_streams_go_on() -> None:
     engine.add(request("stream", [7, 8], max_tokens=60))
     engine.add(wanted("vectors", *[[1] * 16] * 400))
     tokens: list[int] = []
-    while engine.standing("stream") is not None:
+    while engine.status_of("stream") is not None:
         tokens += [delta.token for delta in engine.step() if delta.token is not None]
     assert tokens == continuation([7, 8], 60, 5000)
     reading = 0.01 * sum(embedder.steps)
@@ -215,7 +215,7 @@ def test_the_order_of_steps_is_kept() -> None:
     engine.add(request("stream", [7, 8], max_tokens=40))
     engine.add(wanted("vectors", *[[1] * 16] * 400))
     read: list[int] = []
-    while engine.standing("stream") is not None:
+    while engine.status_of("stream") is not None:
         before = len(embedder.steps)
         engine.step()
         read.append(len(embedder.steps) - before)

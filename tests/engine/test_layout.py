@@ -49,11 +49,11 @@ def test_who_is_longer_keeps_the_others_in_one_pool() -> None:
     backend, engine = begun()
     engine.add(request("long", [3] * (STREAM + 50), max_tokens=40))
     engine.add(request("short", [4] * 30, max_tokens=120))
-    while engine.standing("long") is not None:
+    while engine.status_of("long") is not None:
         engine.step()
         assert backend.unified
     engine.step()
-    assert engine.standing("short") is not None
+    assert engine.status_of("short") is not None
     assert not backend.unified
 
 

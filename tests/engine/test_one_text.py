@@ -97,7 +97,7 @@ def test_what_is_known_is_taken_whole() -> None:
     def ask(name: str, prompt: list[int]) -> list[int]:
         before, tokens = backend.rows_computed, list[int]()
         engine.add(request(name, prompt, max_tokens=3))
-        while engine.standing(name) is not None:
+        while engine.status_of(name) is not None:
             tokens += [d.token for d in engine.step() if d.id == name and d.token is not None]
         read.append(backend.rows_computed - before - (len(tokens) - 1))
         return tokens

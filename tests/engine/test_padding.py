@@ -59,4 +59,4 @@ def test_a_filled_step_that_fails_leaves_no_row_behind() -> None:
 def test_whole_blocks_and_few_rows_are_left_alone() -> None:
     """Only 13 to 15 rows are filled up: 12 take less time than 16."""
     kernels = Kernels(fewest=13)
-    assert [kernels.missing(rows) for rows in range(11, 18)] == [0, 0, 3, 2, 1, 0, 0]
+    assert [kernels.num_padding(rows) for rows in range(11, 18)] == [0, 0, 3, 2, 1, 0, 0]

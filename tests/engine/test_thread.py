@@ -157,7 +157,7 @@ def test_what_is_done_between_steps() -> None:
         thread.start()
         found: list[object] = [await thread.between_steps(threading.current_thread)]
         with thread.submit([asked("stream", 50_000)]):
-            found.append(await thread.between_steps(lambda: thread.standing("stream") is not None))
+            found.append(await thread.between_steps(lambda: thread.status_of("stream") is not None))
             with pytest.raises(ZeroDivisionError):
                 await thread.between_steps(lambda: 1 / 0)
         assert await asyncio.to_thread(thread.stop, 10)

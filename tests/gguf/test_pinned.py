@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.models import ggufs
 from worker.errors import ModelFileError
-from worker.gguf.source import pinned
+from worker.gguf.source import pin
 from worker.model.config import load_config
 
 
@@ -36,10 +36,10 @@ def test_a_file_that_changes_is_noticed(
     """A file cut, replaced or written after it was checked is refused."""
     path = ggufs.write_llama(tmp_path / "m.gguf")
     files = load_config(path).files
-    with pinned(files):
+    with pin(files):
         pass
     change(path)
-    with pytest.raises(ModelFileError, match=how) as caught, pinned(files):
+    with pytest.raises(ModelFileError, match=how) as caught, pin(files):
         raise AssertionError("not reached")
     assert caught.value.code == "CHANGED"
 
@@ -49,7 +49,7 @@ def test_a_file_that_is_gone(tmp_path: Path) -> None:
     path = ggufs.write_llama(tmp_path / "m.gguf")
     files = load_config(path).files
     path.unlink()
-    with pytest.raises(ModelFileError) as caught, pinned(files):
+    with pytest.raises(ModelFileError) as caught, pin(files):
         raise AssertionError("not reached")
     assert caught.value.code == "NOT_FOUND"
 
@@ -61,7 +61,7 @@ def test_a_file_that_is_written_inside_of_the_block(
     """What was read while the file was written is not what was checked."""
     path = ggufs.write_llama(tmp_path / "m.gguf")
     files = load_config(path).files
-    with pytest.raises(ModelFileError) as caught, pinned(files):
+    with pytest.raises(ModelFileError) as caught, pin(files):
         change(path)
     assert caught.value.code == "CHANGED"
 
@@ -72,7 +72,7 @@ def test_a_pinned_file_outlives_its_name(tmp_path: Path) -> None:
     path = ggufs.write_llama(tmp_path / "m.gguf", splits=2)
     config = load_config(path)
     before = [Path(file.path).read_bytes() for file in config.files]
-    with pinned(config.files) as paths:
+    with pin(config.files) as paths:
         replace(path)
         assert [Path(name).read_bytes() for name in paths] == before
     assert not Path(paths[0]).exists()

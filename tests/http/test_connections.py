@@ -52,7 +52,7 @@ def test_the_oldest_idle_one_goes_first() -> None:
     people["stuck"] = Someone("stuck", dropped, is_stuck=True)
     for someone in people.values():
         assert there.has_room()
-        there.opened(someone)
+        there.on_open(someone)
     for name in ("a", "b", "c"):
         there.sends(people[name])
     for name in ("b", "c"):
@@ -70,14 +70,14 @@ def test_guests_are_few() -> None:
     dropped: list[str] = []
     there = Connections(1, 1, 1)
     busy = Someone("busy", dropped)
-    there.opened(busy)
+    there.on_open(busy)
     there.sends(busy)
     there.waits(busy)
     guests = [Someone(str(number), dropped) for number in range(GUESTS)]
     for guest in guests:
         assert there.make_room() == (True, True)
         guest.is_guest = True
-        there.opened(guest)
+        there.on_open(guest)
         there.sends(guest)
         there.waits(guest)
     assert there.make_room() == (False, True)
@@ -85,7 +85,7 @@ def test_guests_are_few() -> None:
     assert there.make_room() == (True, True)
     assert dropped == ["2"]
     for someone in (busy, *guests):
-        there.lost(someone)
+        there.on_loss(someone)
     assert there.count == 0
     assert there.has_room()
 
@@ -97,12 +97,12 @@ def test_descriptors_bound_them(monkeypatch: pytest.MonkeyPatch) -> None:
     there, dropped = Connections(1000, 1, 1), list[str]()
     people = [Someone("", dropped) for _ in range(20)]
     while there.has_room():
-        there.opened(people[there.count])
+        there.on_open(people[there.count])
         free -= 1
     assert 0 < there.count < 20
     free += 5  # a file was closed
     assert there.has_room()
-    there.exhausted()
+    there.on_exhaustion()
     free = 0
     assert not there.has_room()
     assert dropped == [""]

@@ -13,7 +13,7 @@ from tests.support.cases import for_each
 from tests.support.programs.processes import Server, serving
 from worker.chat.thinking import effort_of
 from worker.demo import MODEL_PATH
-from worker.http.sse import encoded
+from worker.http.sse import encode
 from worker.limits import COUNTED
 
 HELLO: list[Any] = [{"role": "user", "content": "Hello"}]
@@ -201,6 +201,6 @@ def test_a_word_for_no_means_no(word: Any) -> None:
 def test_lines_stay_lines() -> None:
     """No kind of line end stands in what is written line by line, and it is the same JSON."""
     text = "a\u2028b\u2029c\u0085d\x0be\x0cf\x1cg\x1dh\x1ei\r\nj"
-    line = encoded({"text": text})
+    line = encode({"text": text})
     assert len(line.decode().splitlines()) == 1
     assert json.loads(line) == {"text": text}

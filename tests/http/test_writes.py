@@ -36,7 +36,7 @@ def writes(messages: list[Any], request: bytes = b"GET / HTTP/1.1\r\n") -> list[
         config.load()
         state, connections = ServerState(), Connections(10, 60, 60)
         connection = Protocol(config, state, connections, is_guest=False)
-        connections.opened(connection)
+        connections.on_open(connection)
         connection.connection_made(transport)
         connection.data_received(request + b"Host: localhost\r\n\r\n")
         while state.tasks:

@@ -17,7 +17,7 @@ from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 from worker.errors import DiskSpaceError, DownloadError
 from worker.hub import client as hub
 from worker.hub.cache import RepoCache
-from worker.hub.errors import is_passing, translated
+from worker.hub.errors import is_passing, translate
 
 OLD, NEW = "a" * 40, "b" * 40
 
@@ -68,7 +68,7 @@ def test_which_failures_pass(error: Exception, passing: bool) -> None:
 )  # fmt: skip
 def test_each_failure_has_its_sentence(error: Exception, code: str) -> None:
     """Every failure of the client is a DownloadError with a next step."""
-    found = translated(error, "org/repo", "main", "m.gguf")
+    found = translate(error, "org/repo", "main", "m.gguf")
     assert isinstance(found, DownloadError)
     assert found.code == code
     assert found.hint
@@ -76,9 +76,9 @@ def test_each_failure_has_its_sentence(error: Exception, code: str) -> None:
 
 def test_a_full_disk_and_foreign_errors() -> None:
     """A full disk is an error of its own; an error that is not the Hub's stays as it is."""
-    assert isinstance(translated(OSError(errno.ENOSPC, "full"), "r", "main"), DiskSpaceError)
+    assert isinstance(translate(OSError(errno.ENOSPC, "full"), "r", "main"), DiskSpaceError)
     foreign = ValueError("x")
-    assert translated(foreign, "r", "main") is foreign
+    assert translate(foreign, "r", "main") is foreign
 
 
 @pytest.fixture

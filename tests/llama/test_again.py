@@ -35,14 +35,14 @@ def test_what_was_learned_stays(tiny: Path) -> None:
         expected, guides = words(first), first.guides
         constraint = Constraint(kind="regex", text="(ab|c)+")
         first.prepare(constraint, UNBOUNDED)
-        matcher = guides.compiled(constraint)
+        matcher = guides.matcher_of(constraint)
     with pytest.raises(UnavailableError):
         words(first)
     for _ in range(2):
         with load(tiny, guides) as again:
             assert again.vocab is first.vocab
             assert words(again) == words(first) == expected
-            assert again.guides.compiled(constraint) is matcher
+            assert again.guides.matcher_of(constraint) is matcher
     with pytest.raises(UnavailableError):
         words(first)
 

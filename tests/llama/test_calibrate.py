@@ -9,7 +9,13 @@ import pytest
 
 from worker import log
 from worker.llama import calibrate
-from worker.llama.calibrate import AttentionShape, Calibration, StepTimes, calibration, kept
+from worker.llama.calibrate import (
+    AttentionShape,
+    Calibration,
+    StepTimes,
+    calibration,
+    known_calibrations,
+)
 from worker.llama.context import Context
 
 SHAPE = AttentionShape(heads=4, kv_heads=2, key_length=32, value_length=32, cells=("f16", "f16"))
@@ -34,7 +40,7 @@ def test_it_is_measured_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
     }
     assert all(step.fused_s > 0 < step.plain_s for step in found.steps)
     (path,) = folder.iterdir()
-    assert kept() == [found]
+    assert known_calibrations() == [found]
 
     def measure(shape: AttentionShape) -> Calibration:
         return msgspec.structs.replace(found, shape=shape, ratio=0.5)
@@ -45,10 +51,10 @@ def test_it_is_measured_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
     remade = calibration(SHAPE)
     assert remade is not None
     assert remade.attention == "plain"
-    assert kept() == [remade]
+    assert known_calibrations() == [remade]
     for changed in ({"heads": 8}, {"cells": ("f32", "f16")}):
         assert calibration(msgspec.structs.replace(SHAPE, **changed)) != remade
-    assert len(kept()) == 3
+    assert len(known_calibrations()) == 3
 
 
 @pytest.mark.parametrize("error", [MemoryError(), OSError("no room")])

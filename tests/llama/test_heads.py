@@ -140,7 +140,7 @@ class Alone:
         backend.batch.outputs[backend.batch.size - 1] = 1
         backend.decode()
         heads.fed[0] = 0
-        heads.fed[1 : len(known)] = heads.model_hidden(len(known) - 1)
+        heads.fed[1 : len(known)] = heads.model_hidden_state(len(known) - 1)
         last = heads.fed[len(known) - 1].copy()
         heads.batch.clear()
         heads.batch.add(np.array(known[:-1], np.int32), 0, 0)
@@ -153,7 +153,7 @@ class Alone:
             heads.decode()
             best = np.argsort(heads.logits(0))[-2:]
             margins.append(float(heads.logits(0)[best[1]] - heads.logits(0)[best[0]]))
-            last, token = heads.hidden(0).copy(), int(best[1])
+            last, token = heads.hidden_state(0).copy(), int(best[1])
             tokens.append(token)
         return tokens, margins
 

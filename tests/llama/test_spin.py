@@ -45,9 +45,9 @@ def steps(chosen: Spin, waited: list[float], monkeypatch: pytest.MonkeyPatch) ->
     seen: list[bool] = []
     for share in waited:
         with monkeypatch.context() as patch:
-            patch.setattr(chosen, "displaced", lambda share=share: share)
-            chosen.decoded(0.11)
-        chosen.displaced()
+            patch.setattr(chosen, "displaced_share", lambda share=share: share)
+            chosen.count_decode(0.11)
+        chosen.displaced_share()
         seen.append(chosen.is_short)
     return seen
 
@@ -77,17 +77,17 @@ def test_a_hiccup_decides_nothing(decoding: Spin, monkeypatch: pytest.MonkeyPatc
 
 def test_a_moment_decides_nothing(decoding: Spin, monkeypatch: pytest.MonkeyPatch) -> None:
     """It looks after a tenth of a second of decoding, not after each step."""
-    monkeypatch.setattr(decoding, "displaced", lambda: SHARED)
-    decoding.decoded(0.01)
+    monkeypatch.setattr(decoding, "displaced_share", lambda: SHARED)
+    decoding.count_decode(0.01)
     assert not decoding.is_short
 
 
 def test_one_thread_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a team there is nothing to shorten."""
     alone = Spin(1)
-    monkeypatch.setattr(alone, "displaced", lambda: SHARED)
+    monkeypatch.setattr(alone, "displaced_share", lambda: SHARED)
     for _ in range(3):
-        alone.decoded(0.2)
+        alone.count_decode(0.2)
     assert alone.is_shared
     assert not alone.is_short
 

@@ -83,7 +83,7 @@ def test_rows_of_fewer_tokens(backend: LlamaBackend) -> None:
     assert state is not None
     assert form is not None
     for count in (1, 37, 64):
-        few = form.shortened(state.rows(64, 128), count)
+        few = form.shorten(state.rows(64, 128), count)
         assert np.array_equal(few, state.rows(64, 64 + count))
 
 

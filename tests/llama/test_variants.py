@@ -44,13 +44,18 @@ class Loader:
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that has loaded none."""
-    monkeypatch.setattr(variants, "_loaded", [])
+    monkeypatch.setattr(variants, "_load", [])
 
 
 def test_the_best_comes_first(folder: Path) -> None:
     """Those that cannot run here are left out, the others are ordered by their own score."""
-    assert [each.name for each in variants.ranked(folder)] == ["zen4", "haswell", "sse42", "x64"]
-    assert "sapphirerapids" in variants.found(folder)
+    assert [each.name for each in variants.rank_variants(folder)] == [
+        "zen4",
+        "haswell",
+        "sse42",
+        "x64",
+    ]
+    assert "sapphirerapids" in variants.variant_names(folder)
 
 
 def test_the_best_that_is_sound_is_chosen(folder: Path) -> None:
@@ -90,7 +95,7 @@ def test_one_is_loaded_once(folder: Path, fresh: None) -> None:
     loader: Any = Loader()
     variants.load(loader, None)
     assert variants.current() is None
-    best, second, *_ = variants.ranked(folder)
+    best, second, *_ = variants.rank_variants(folder)
     variants.load(loader, best)
     variants.load(loader, best)
     assert loader.paths == [str(folder / "libggml-cpu-zen4.so")]
@@ -103,7 +108,7 @@ def test_one_that_ggml_refuses(folder: Path, fresh: None) -> None:
     """A library that cannot be loaded is named, and none counts as loaded."""
     loader: Any = Loader("zen4")
     with pytest.raises(BackendError, match=r"libggml-cpu-zen4\.so"):
-        variants.load(loader, variants.ranked(folder)[0])
+        variants.load(loader, variants.rank_variants(folder)[0])
     assert variants.current() is None
 
 
@@ -111,13 +116,13 @@ def test_a_damaged_library_is_passed_over(tmp_path: Path, monkeypatch: pytest.Mo
     """What cannot be opened scores nothing, so the next one is taken."""
     monkeypatch.delenv(variants.TOLD, raising=False)
     (tmp_path / "libggml-cpu-zen4.so").write_bytes(b"\x7fELF and no more")
-    assert variants.found(tmp_path) == ("zen4",)
-    assert variants.ranked(tmp_path) == ()
+    assert variants.variant_names(tmp_path) == ("zen4",)
+    assert variants.rank_variants(tmp_path) == ()
 
 
 def test_this_build(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the library says of itself is what was loaded, and it has one CPU device."""
-    have, build = variants.found(library.FOLDER), library.build()
+    have, build = variants.variant_names(library.FOLDER), library.build()
     assert (build.variant in have) if have else (build.variant == "")
     assert [device.kind for device in library.devices()].count("cpu") == 1
     assert isinstance(library.ggml(), ctypes.CDLL)

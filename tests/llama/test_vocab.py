@@ -14,7 +14,7 @@ from tests.support.cases import for_each
 from tests.support.models import ggufs
 from worker.demo import MODEL_PATH
 from worker.llama.library import native
-from worker.llama.parts import MAX_PART
+from worker.llama.text_parts import MAX_PART
 from worker.llama.vocab import Pieces, Vocab
 from worker.llama.weights import LoadOptions, Weights
 from worker.model.config import load_config

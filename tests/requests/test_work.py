@@ -36,7 +36,7 @@ class Bench:
         ]
         self.stream = Stream([request.id for request in requests], self.engine.abort)
         lane = SimpleNamespace(
-            max_length=self.engine.backend.max_length, standing=self.engine.standing
+            max_length=self.engine.backend.max_length, standing=self.engine.status_of
         )
         self.work = RequestWork(self.stream, requests, copies, cast("Lane", lane))
         self.work.began = self.now
@@ -84,7 +84,7 @@ def test_it_ends_with_its_answer() -> None:
     bench.finish()
     assert bench.journal.live == []
     assert not bench.journal.recent
-    bench.record.answered(200)
+    bench.record.on_answer(200)
     (ended,) = bench.journal.recent
     assert ended.outcome in ("stop", "length")
     assert bench.journal.num_ended == 1
@@ -95,7 +95,7 @@ def test_it_ends_with_its_answer() -> None:
 def test_it_outlives_its_answer() -> None:
     """A job: the answer names it, and it goes on."""
     bench = Bench([[1, 2, 3]])
-    bench.record.answered(200)
+    bench.record.on_answer(200)
     assert bench.journal.live == [bench.record]
     bench.finish()
     assert bench.journal.live == []
@@ -117,7 +117,7 @@ def test_errors(error: WorkerError, outcome: str, num_errors: int) -> None:
     bench.step()
     count = live(bench.record).generated_tokens
     bench.stream.fail(error)
-    bench.record.answered(200)
+    bench.record.on_answer(200)
     (ended,) = bench.journal.recent
     assert (ended.outcome, ended.code) == (outcome, error.code)
     assert ended.generated_tokens == count > 0
@@ -131,7 +131,7 @@ def test_left() -> None:
     bench.step()
     bench.stream.close()
     bench.stream.close()
-    bench.record.answered(None)
+    bench.record.on_answer(None)
     (ended,) = bench.journal.recent
     assert (ended.outcome, ended.status, ended.code) == ("left", None, None)
     assert ended.generated_tokens == 1

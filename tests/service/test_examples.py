@@ -91,7 +91,7 @@ def test_example(
 @for_each(("route", "path"), PLAIN)
 def test_plain(demo: Server, contract: Contract, route: Described, path: str) -> None:
     """What needs no body answers as described; parts of the path are those of the description."""
-    shown = route.shown(path)
+    shown = route.openapi_path(path)
     (method,) = {each.lower() for each in route.handler.http_methods} - {"head", "options"}
     asked = shown
     for parameter in contract.document["paths"][shown][method].get("parameters", ()):

@@ -42,7 +42,7 @@ def test_no_route_is_missing() -> None:
     """Each of a handler's paths and methods stands in the document."""
     for route in DESCRIBED:
         for path in route.handler.paths:
-            methods = {method.upper() for method in DOCUMENT["paths"][route.shown(path)]}
+            methods = {method.upper() for method in DOCUMENT["paths"][route.openapi_path(path)]}
             assert methods >= set(route.handler.http_methods) - {"HEAD"}
 
 
@@ -57,7 +57,7 @@ def test_a_route_says_what_is_asked(route: Described) -> None:
     """A body has examples, and each parameter of the path or behind it is described."""
     assert bool(route.takes) == bool(route.examples)
     for path in route.handler.paths:
-        assert set(re.findall(r"{(\w+)}", route.shown(path))) == set(route.params)
+        assert set(re.findall(r"{(\w+)}", route.openapi_path(path))) == set(route.params)
     asked = set(route.handler.parsed_fn_signature.parameters) - OWN
     assert asked == set(route.params) | set(route.queries)
 

@@ -70,7 +70,7 @@ def method_of(route: Described) -> str:
 def refused(route: Described, path: str, answer: httpx.Response, *statuses: int) -> None:
     """It is an error of one of these statuses, in the shape of its API."""
     assert answer.status_code in statuses, (path, answer.status_code, answer.text)
-    CONTRACT.check(method_of(route), route.shown(path), answer)
+    CONTRACT.check(method_of(route), route.openapi_path(path), answer)
 
 
 def example_of(route: Described) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def test_misused(tmp_path: Path) -> None:
     options = ("--ctx-size", "512", "--inference-timeout-sec", "0.2")
     with failing(tmp_path, *options, read_seconds=60) as server:
         for route, path in ROUTES:
-            shown = route.shown(path)
+            shown = route.openapi_path(path)
             for name in route.params:
                 shown = shown.replace(f"{{{name}}}", "none")
             if route.takes is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from unittest import mock
 
 from worker.cache import block_file
-from worker.files import written_whole
+from worker.files import atomic_write
 
 Damage = Callable[[bytearray, int], bytes]
 
@@ -67,13 +67,13 @@ def full_disk(after: int) -> Generator[None]:
     def written(target: Path) -> Generator[Path]:
         nonlocal after
         after -= 1
-        with written_whole(target) as partial:
+        with atomic_write(target) as partial:
             yield partial
             if after < 0:
                 os.truncate(partial, partial.stat().st_size // 2)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with mock.patch.object(block_file, "written_whole", written):
+    with mock.patch.object(block_file, "atomic_write", written):
         yield
 
 
@@ -90,7 +90,7 @@ def dying_writer(after: int, how: Damage, number: int, *, named: bool) -> Genera
         nonlocal after
         after -= 1
         if after >= 0:
-            with written_whole(target) as partial:
+            with atomic_write(target) as partial:
                 yield partial
             return
         partial = target.with_name(f".{target.name}.{number:08x}.partial")
@@ -100,5 +100,5 @@ def dying_writer(after: int, how: Damage, number: int, *, named: bool) -> Genera
             partial.replace(target)
         raise OSError(errno.EIO, "its writer is dead")  # it writes nothing more
 
-    with mock.patch.object(block_file, "written_whole", written):
+    with mock.patch.object(block_file, "atomic_write", written):
         yield

@@ -38,7 +38,7 @@ class Writer:
 
     def takes(self, constraint: Constraint, text: str) -> bool:
         """Whether a whole answer may be this text. Raises RequestError."""
-        matcher = self.guides.compiled(constraint).copy()
+        matcher = self.guides.matcher_of(constraint).copy()
         try:
             for token in self.guides.spell(text.encode()):
                 if not matcher.allows(token):

@@ -82,11 +82,11 @@ class FakeHeads:
         logits[found if self.right else (found + 1) % self.vocab_size] = 5
         return logits
 
-    def hidden(self, row: int) -> np.ndarray:
+    def hidden_state(self, row: int) -> np.ndarray:
         """The state that stands for the row's tokens."""
         return np.array([self._number(self._rows[row])], np.float32)
 
-    def model_hidden(self, rows: int) -> np.ndarray:
+    def model_hidden_state(self, rows: int) -> np.ndarray:
         """What the model computed last."""
         batch = self.model.batch
         states = np.zeros((rows, 1), np.float32)

@@ -61,7 +61,7 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a model that sleeps is woken."""
         return self.takes is not None if self.wakes is None else self.wakes
 
-    def shown(self, path: str) -> str:
+    def openapi_path(self, path: str) -> str:
         """One of the handler's paths as OpenAPI writes it."""
         if self.path is not None:
             return self.path

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from worker.audit.found import Candidate
+from worker.audit.discovery import Candidate
 from worker.audit.weights import BytesRead, OddTensor, check_numbers, read_weights
 from worker.errors import ModelFileError, WorkerError
 from worker.gguf.header import Header, ModelFile, refuse

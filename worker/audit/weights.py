@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from worker.gguf.header import Header, ModelFile, TensorInfo, refuse
 from worker.gguf.quant import MAX_WEIGHT, NumberField, Storage, fields_of
 from worker.gguf.reader import read_header
-from worker.gguf.source import pinned
+from worker.gguf.source import pin
 from worker.hub.checksum import Digest
 
 _Bits = NDArray[np.unsignedinteger[Any]]
@@ -154,7 +154,7 @@ def read_weights(
     """
     found: dict[str, OddTensor] = {}
     buffer = np.empty(_CHUNK, np.uint8)
-    with pinned(header.files) as paths:
+    with pin(header.files) as paths:
         for index, (file, path) in enumerate(zip(header.files, paths, strict=True)):
             wanted = [each for each in header.tensors if each.file == index] if numbers else []
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

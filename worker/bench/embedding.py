@@ -18,7 +18,7 @@ from worker.bench.run.runner import Event, Events, Note, Runner
 from worker.bench.sections import Machine, VectorSpeed
 from worker.bench.sizes import EFFORTS, Effort
 from worker.bench.stages import MACHINE, VECTORS, StageJob
-from worker.errors import BackendError, UsageError, WorkerError, counted
+from worker.errors import BackendError, UsageError, WorkerError, quantity
 from worker.log import harmless
 from worker.machine import human_bytes
 
@@ -62,7 +62,7 @@ class VectorLevel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VectorReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A run. `recommended`: the level to take, None where no two were compared."""
+    """A run. `recommend`: the level to take, None where no two were compared."""
 
     format: str
     created: str
@@ -106,7 +106,7 @@ def _tau(ours: Floats, theirs: Floats) -> float:
     return float(signs.mean())
 
 
-def recommended(levels: Sequence[VectorLevel]) -> str | None:
+def recommend(levels: Sequence[VectorLevel]) -> str | None:
     """The level that the rule chooses; None where nothing is compared or nothing near enough."""
     speeds = {
         level.quant: level.speed.texts_per_s
@@ -139,8 +139,8 @@ def words_of(report: VectorReport) -> list[str]:
     found: list[str] = []
     if first is not None:
         found.append(
-            f"{counted(first.texts, 'line')} of {report.corpus.name}, "
-            f"{counted(first.tokens, 'token')}. Cosine to the "
+            f"{quantity(first.texts, 'line')} of {report.corpus.name}, "
+            f"{quantity(first.tokens, 'token')}. Cosine to the "
             f"same text's vector of {report.reference}; top {NEIGHBOURS}: nearest texts in common."
         )
     found += [f"{each.quant}: {each.error}" for each in report.levels if each.error]
@@ -185,7 +185,7 @@ class EmbeddingBench:
 
     def events(self) -> Generator[Event | VectorReport]:
         """Run it; the last report is whole. Raises WorkerError where it cannot go on at all."""
-        with self._cache.locked(), tempfile.TemporaryDirectory() as folder:
+        with self._cache.lock(), tempfile.TemporaryDirectory() as folder:
             try:
                 yield from self._run(Path(folder))
             finally:
@@ -217,7 +217,7 @@ class EmbeddingBench:
                 continue
             name = name or file.config.name or Path(file.path).stem
             place = folder / f"{number}.npy"
-            made, vectors = yield from self._measured(job, level, file, place, number == 0)
+            made, vectors = yield from self._measure(job, level, file, place, number == 0)
             if number == 0:
                 if vectors is None:
                     raise BackendError(made.error or "", code="NO_REFERENCE")
@@ -227,7 +227,7 @@ class EmbeddingBench:
             found.append(made)
             yield self._report(found, name, machine)
 
-    def _measured(
+    def _measure(
         self, job: StageJob, level: Level, file: File, place: Path, is_reference: bool
     ) -> Events[tuple[VectorLevel, Floats | None]]:
         report = VectorLevel(
@@ -258,7 +258,7 @@ class EmbeddingBench:
             effort=self._plan.effort,
             corpus=self._plan.corpus,
             levels=tuple(levels),
-            recommended=recommended(levels),
+            recommended=recommend(levels),
             rule=RULE,
             machine=machine,
             notes=tuple(self._notes),

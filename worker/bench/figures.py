@@ -143,7 +143,7 @@ def difference(a: Figure, b: Figure, *, floor: float = 0.0) -> Difference:
     else:
         spread = squares[0] ** 2 / (a.count - 1) + squares[1] ** 2 / (b.count - 1)
         margin = t95(total**2 / spread) * math.sqrt(total)
-    return _judged(value, margin, floor * abs(a.mean))
+    return _judge(value, margin, floor * abs(a.mean))
 
 
 def paired_difference(a: Sequence[float], b: Sequence[float]) -> Difference:
@@ -157,10 +157,10 @@ def paired_difference(a: Sequence[float], b: Sequence[float]) -> Difference:
     if count < 2:
         return Difference(value=value, margin=None, is_real=False)
     error = float(gaps.std(ddof=1)) / math.sqrt(count)
-    return _judged(value, t95(count - 1) * error, 0.0)
+    return _judge(value, t95(count - 1) * error, 0.0)
 
 
-def _judged(value: float, margin: float, floor: float) -> Difference:
+def _judge(value: float, margin: float, floor: float) -> Difference:
     is_real = abs(value) > max(margin, floor)
     return Difference(value=value, margin=margin, is_real=is_real)
 

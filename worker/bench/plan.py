@@ -184,7 +184,7 @@ def with_adapters(levels: Sequence[Level], adapters: Sequence[AdapterSpec]) -> t
     return tuple(found)
 
 
-def named_by_encoding(paths: Sequence[Path]) -> dict[str, Path]:
+def paths_by_name(paths: Sequence[Path]) -> dict[str, Path]:
     """Files by the names to show: the encoding, `Q8_0`. Where two files have the same encoding,
     their file names; where those are the same too, their paths."""
     if len({path.resolve() for path in paths}) < len(paths):

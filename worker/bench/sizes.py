@@ -87,7 +87,7 @@ def sizes_for(
         if seconds <= budget_s:
             break
         share *= max(0.3, min(0.95, budget_s / seconds))
-        sizes = _within(_scaled(wanted, share), context)
+        sizes = _within(_scale(wanted, share), context)
     return sizes
 
 
@@ -108,7 +108,7 @@ def expected_s(sizes: Sizes, cost: TokenCost, streams: int, *, quality: bool) ->
     return read * cost.read_s + write * cost.write_s
 
 
-def _scaled(sizes: Sizes, share: float) -> Sizes:
+def _scale(sizes: Sizes, share: float) -> Sizes:
     cut = {
         name: max(getattr(_LEAST, name), int(getattr(sizes, name) * share))
         for name in ("windows", "questions", "greedy_tokens", "prompt", "depth", "decode")

@@ -22,7 +22,7 @@ def token_bytes(tokens: np.ndarray) -> bytes:
     return np.ascontiguousarray(tokens, "<i4").tobytes()
 
 
-def chained(chain: bytes, tokens: bytes) -> bytes:
+def chain_hash(chain: bytes, tokens: bytes) -> bytes:
     """The hash of a prefix that is `tokens` longer than the one whose hash is `chain`."""
     return hashlib.blake2b(chain + tokens, digest_size=CHAIN_BYTES).digest()
 
@@ -83,7 +83,7 @@ class CachedBlock:
                 best, most = self.children[key], common
         return best, most
 
-    def beginning_with(self, tokens: bytes) -> list[CachedBlock]:
+    def children_from(self, tokens: bytes) -> list[CachedBlock]:
         """The children whose tokens begin with `tokens`."""
         place = bisect_left(self.order, tokens)
         found: list[CachedBlock] = []

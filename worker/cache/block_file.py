@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from worker.cache.block import WIDTH, chained
+from worker.cache.block import WIDTH, chain_hash
 from worker.cache.state import BLOCK
-from worker.files import written_whole
+from worker.files import atomic_write
 
 # magic with version; identity; hash of all tokens before; kind; number of own tokens; length of
 # the body; blake2b of all of that, the tokens and the body
@@ -54,7 +54,7 @@ class FileKey(NamedTuple):
 
 def key_of(kind: str, before: bytes, tokens: bytes) -> FileKey:
     """The key of what belongs to these tokens, which follow a prefix with the hash `before`."""
-    return FileKey(kind, before, chained(before, tokens), len(tokens) // WIDTH)
+    return FileKey(kind, before, chain_hash(before, tokens), len(tokens) // WIDTH)
 
 
 def parse_name(name: str) -> FileKey | None:
@@ -79,7 +79,7 @@ def write(
     """
     header = _header(identity, key, body.nbytes)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-    with contextlib.ExitStack() as until_named, written_whole(path) as partial:
+    with contextlib.ExitStack() as until_named, atomic_write(path) as partial:
         file = until_named.enter_context(open(os.open(partial, flags, 0o600), "wb"))  # noqa: PTH123
         _lock(file.fileno())
         file.write(header + _checksum(header, tokens, body) + tokens)

@@ -48,7 +48,7 @@ class DiskItem(NamedTuple):
     body: np.ndarray
     depth: int
 
-    def used(self, now: int) -> int:
+    def mtime_at(self, now: int) -> int:
         """The mtime of its file when it is used now, nanoseconds.
 
         A rest is older than the rows that it needs.
@@ -123,16 +123,16 @@ class Disk:
         with self._change:
             for at, item in enumerate(items):
                 if item.key in self.folder.index:
-                    self._to_use.append((item.key, item.used(now)))
+                    self._to_use.append((item.key, item.mtime_at(now)))
                     if item.key.kind == "rest":  # and the rows that it was written with
-                        self._to_use.append((item.key._replace(kind="rows"), item.used(now)))
+                        self._to_use.append((item.key._replace(kind="rows"), item.mtime_at(now)))
                 elif item.key not in self._waiting and not self._ended:
                     if self._waiting_bytes + item.body.nbytes > self._max_waiting:
                         self._num_failed += len(items) - at
                         break
                     self._waiting_bytes += item.body.nbytes
                     self._waiting.add(item.key)
-                    self._to_write.append((item, item.used(now)))
+                    self._to_write.append((item, item.mtime_at(now)))
             self._change.notify()
 
     def close(self, seconds: float, items: Iterable[DiskItem]) -> None:
@@ -149,7 +149,7 @@ class Disk:
         for item in itertools.chain(waiting, items):
             if self._ended or time.monotonic() > deadline:
                 break
-            self._write(item, item.used(now))
+            self._write(item, item.mtime_at(now))
 
     def check_integrity(self) -> None:
         """Raise AssertionError unless the books fit together."""

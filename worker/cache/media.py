@@ -8,7 +8,7 @@ from collections import OrderedDict
 from pathlib import Path
 
 from worker import log
-from worker.files import private_folder, written_whole
+from worker.files import atomic_write, private_folder
 
 _HASH = 32
 
@@ -44,7 +44,7 @@ class MediaStore:
         if self._folder is None or len(data) > self._disk_bytes:
             return
         try:
-            with written_whole(self._folder / digest.hex()) as partial:
+            with atomic_write(self._folder / digest.hex()) as partial:
                 partial.write_bytes(hashlib.blake2b(data, digest_size=_HASH).digest() + data)
             self._trim(self._folder)
         except OSError as error:

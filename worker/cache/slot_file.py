@@ -21,8 +21,8 @@ import numpy as np
 
 from worker.cache.block import WIDTH, token_bytes
 from worker.cache.state import BLOCK, RestAt
-from worker.errors import counted
-from worker.files import written_whole
+from worker.errors import quantity
+from worker.files import atomic_write
 
 # magic, version; identity; bytes of the key, tokens, rests
 _HEADER = struct.Struct("<6sH32sIII")
@@ -67,7 +67,7 @@ def write_slot(path: Path, identity: bytes, kept: KeptSequence) -> int:
     for piece in (*pieces, *(body.data for body in bodies)):
         digest.update(piece)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-    with contextlib.ExitStack() as until_named, written_whole(path) as partial:
+    with contextlib.ExitStack() as until_named, atomic_write(path) as partial:
         file = until_named.enter_context(open(os.open(partial, flags, 0o600), "wb"))  # noqa: PTH123
         for piece in (header, digest.digest(), *pieces, *(body.data for body in bodies)):
             file.write(piece)
@@ -99,7 +99,7 @@ def read_slot(
         if whose != identity:
             raise ValueError("it is of another model, or of other settings")
         if key_size > _MOST_KEY or not 0 < count <= most:
-            raise ValueError(f"it has {counted(count, 'token')}, {most} is the most")
+            raise ValueError(f"it has {quantity(count, 'token')}, {most} is the most")
         if num_rests > count:
             raise ValueError(f"it has {num_rests} checkpoints of {count} tokens")
         if status.st_size > most_bytes:

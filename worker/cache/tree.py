@@ -10,7 +10,15 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from worker.cache.block import BLOCK_BYTES, OVERHEAD, WIDTH, CachedBlock, CachedRest, Item, chained
+from worker.cache.block import (
+    BLOCK_BYTES,
+    OVERHEAD,
+    WIDTH,
+    CachedBlock,
+    CachedRest,
+    Item,
+    chain_hash,
+)
 from worker.cache.state import BLOCK, RestAt
 
 # (begin, stop) -> the packed rows of the tokens at these positions, in memory of their own
@@ -140,7 +148,7 @@ class Tree:
         """Where the prefixes of prompts with this key begin. It lives as long as it is in use."""
         root = self._roots.get(key)
         if root is None:
-            chain = chained(self._origin, key) if key else self._origin
+            chain = chain_hash(self._origin, key) if key else self._origin
             root = self._roots[key] = CachedBlock(b"", np.empty(0, np.uint8), None, chain)
         return root
 
@@ -289,7 +297,7 @@ class Tree:
                 return False
             if isinstance(item, CachedRest):
                 self._drop_rest(item)
-                for block in item.before.beginning_with(item.tokens):
+                for block in item.before.children_from(item.tokens):
                     self._drop_useless(block)
             else:
                 self._remove(item)
@@ -311,7 +319,7 @@ class Tree:
         return [
             rest
             for key, rest in above.rests.items()
-            if block.tokens.startswith(key) and above.beginning_with(key) == [block]
+            if block.tokens.startswith(key) and above.children_from(key) == [block]
         ]
 
     def _remove(self, block: CachedBlock) -> None:
@@ -328,7 +336,7 @@ class Tree:
 
     def _link(self, parent: CachedBlock, tokens: bytes, rows: np.ndarray) -> CachedBlock:
         """A new child; it takes part in the order of use once `_use` has named it."""
-        block = CachedBlock(tokens, rows, parent, chained(parent.chain, tokens))
+        block = CachedBlock(tokens, rows, parent, chain_hash(parent.chain, tokens))
         block.stamp = self._operation
         parent.children[tokens] = block
         insort(parent.order, tokens)
@@ -359,12 +367,12 @@ class Tree:
                 assert rest.tokens == key, (rest.tokens, key)
                 assert rest.before is node, key
                 assert 0 < len(key) <= BLOCK_BYTES, key
-                assert node.beginning_with(key), key
+                assert node.children_from(key), key
                 rests.append(rest)
             for key, child in node.children.items():
                 assert child.tokens == key, (child.tokens, key)
                 assert child.parent is node, key
-                assert child.chain == chained(node.chain, key), key
+                assert child.chain == chain_hash(node.chain, key), key
                 full = len(key) == BLOCK_BYTES
                 assert full or not (child.children or child.rests), (child.num_tokens, key)
                 needed = child.children or self._alone_for(child) or not self.needs_rest

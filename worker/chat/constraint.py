@@ -9,7 +9,7 @@ import msgspec
 from worker.chat.dialects.dialect import Dialect
 from worker.chat.message import Tool
 from worker.chat.reading.answer import AnswerGrammar, AnswerStart
-from worker.chat.reading.lark import ANY, Lark, Loosened
+from worker.chat.reading.call_grammar import ANY, Lark, Loosened
 from worker.grammar.constraint import Constraint
 
 PARAM = "tools"
@@ -59,12 +59,12 @@ class AnswerForms(msgspec.Struct, frozen=True):
             if not form.opens:
                 return None
             trails = choice.parallel and not lark.goes_on
-            text = lark.written(f"WS? {form.rest} {lark.rule(ANY) if trails else 'WS?'}")
+            text = lark.grammar(f"WS? {form.rest} {lark.rule(ANY) if trails else 'WS?'}")
             lazy = Constraint(kind="lark", text=text, param=PARAM, required=False, repeats=trails)
             return self._from(form.opens, lazy)
         json = "" if choice.required or body is None else lark.rule(f"%json {body.text}")
         found = self.dialect.answer(lark, choice.start, call=form, body=json)
-        return self._held(found, lark, PARAM)
+        return self._hold(found, lark, PARAM)
 
     def structure(self, body: Constraint, choice: CallChoice) -> Constraint:
         """JSON that begins once the model has thought; other constraints hold from the start."""
@@ -73,10 +73,10 @@ class AnswerForms(msgspec.Struct, frozen=True):
         lark = Lark(self.controls, self.ends, lambda _schema, _what: "")
         json = lark.rule(f"%json {body.text}")
         found = self.dialect.answer(lark, choice.start, call=None, body=json)
-        return body if found.is_bare else self._held(found, lark, body.param)
+        return body if found.is_bare else self._hold(found, lark, body.param)
 
-    def _held(self, found: AnswerGrammar, lark: Lark, param: str) -> Constraint:
-        made = Constraint(kind="lark", text=lark.written(found.text), param=param)
+    def _hold(self, found: AnswerGrammar, lark: Lark, param: str) -> Constraint:
+        made = Constraint(kind="lark", text=lark.grammar(found.text), param=param)
         return self._from(found.after, made) if found.after else made
 
     def _from(self, text: str, constraint: Constraint) -> Constraint:

@@ -67,7 +67,7 @@ class Continued(msgspec.Struct, frozen=True):
         return bool(self.opens) and text.rstrip().endswith(self.opens.rstrip())
 
 
-def marked_end(message: Message) -> Message:
+def mark_end(message: Message) -> Message:
     """The same with a mark at the end of what goes on."""
     if (message.content or "").strip():
         return msgspec.structs.replace(message, content=(message.content or "").rstrip() + _END)
@@ -189,7 +189,7 @@ class Conversation:
         """The prompt after one more turn, with a mark before each user's words of now; empty where
         the template refuses that."""
         answered = self.messages[-1]["role"] == "assistant"
-        messages = [*map(_marked, self.messages), *(_NEXT_TURN[answered:])]
+        messages = [*map(_mark, self.messages), *(_NEXT_TURN[answered:])]
         try:
             return self._render(messages, opens=False)
         except RequestError:
@@ -212,7 +212,7 @@ class Conversation:
         return self._template.render(messages, add_generation_prompt=opens, **given)
 
 
-def _marked(message: Mapping[str, Any]) -> Mapping[str, Any]:
+def _mark(message: Mapping[str, Any]) -> Mapping[str, Any]:
     if message["role"] != "user":
         return message
     content = message["content"] or ""

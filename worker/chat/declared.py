@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from worker.chat.message import Tool
-from worker.chat.reading.parameters import referred
+from worker.chat.reading.parameters import resolve_reference
 
 Declared = dict[str, Any]
 # Words as they stand in a prompt, however the template escapes what is between them; in them it
@@ -19,7 +19,7 @@ _DEEPEST = 8  # references in each other that are followed
 _LONGEST = 20_000  # characters of a schema that is put into words
 
 
-def declared(tool: Tool, *, describes: bool) -> Declared:
+def declare(tool: Tool, *, describes: bool) -> Declared:
     """With a description in any case: some templates fail where there is none.
 
     describes  its parameters have one, too
@@ -37,7 +37,7 @@ def declared(tool: Tool, *, describes: bool) -> Declared:
     return {"type": "function", "function": {**function, "parameters": parameters}}
 
 
-def told_whole(tools: Sequence[Declared], prompt: str) -> list[Declared] | None:
+def describe_all(tools: Sequence[Declared], prompt: str) -> list[Declared] | None:
     """The same, where the prompt lacks words of a parameter's schema: its JSON stands in its
     description, with what it refers to. None: the prompt lacks nothing."""
     shown = set(_WORD.findall(_ESCAPED.sub(" ", prompt)))
@@ -48,7 +48,7 @@ def told_whole(tools: Sequence[Declared], prompt: str) -> list[Declared] | None:
         properties = parameters.get("properties")
         if isinstance(properties, dict):
             told = {
-                name: _told(schema, parameters, shown)
+                name: _describe(schema, parameters, shown)
                 for name, schema in cast("Mapping[str, Any]", properties).items()
             }
             if told != properties:
@@ -59,10 +59,10 @@ def told_whole(tools: Sequence[Declared], prompt: str) -> list[Declared] | None:
     return found if is_lost else None
 
 
-def _told(schema: Any, root: Mapping[str, Any], shown: set[str]) -> Any:
+def _describe(schema: Any, root: Mapping[str, Any], shown: set[str]) -> Any:
     if not isinstance(schema, dict):
         return schema
-    whole = cast("dict[str, Any]", _followed(schema, root, ()))
+    whole = cast("dict[str, Any]", _follow(schema, root, ()))
     words = (word for text in _texts(whole) for word in _WORD.findall(text))
     if all(word in shown or not word.isascii() for word in words):
         return cast("Any", schema)
@@ -75,21 +75,21 @@ def _told(schema: Any, root: Mapping[str, Any], shown: set[str]) -> Any:
     return {**whole, "description": description}
 
 
-def _followed(value: Any, root: Mapping[str, Any], names: tuple[str, ...]) -> Any:
+def _follow(value: Any, root: Mapping[str, Any], names: tuple[str, ...]) -> Any:
     """With what its references lead to, but for those that lead back or too far."""
     if isinstance(value, list):
-        return [_followed(each, root, names) for each in cast("list[Any]", value)]
+        return [_follow(each, root, names) for each in cast("list[Any]", value)]
     if not isinstance(value, dict):
         return value
     own = cast("dict[str, Any]", value)
     name = own.get("$ref")
     if isinstance(name, str) and name not in names and len(names) < _DEEPEST:
-        target = referred(name, root)
+        target = resolve_reference(name, root)
         if isinstance(target, dict):
             rest = {key: each for key, each in own.items() if key != "$ref"}
             whole = {**cast("dict[str, Any]", target), **rest}
-            return _followed(whole, root, (*names, name))
-    return {key: _followed(each, root, names) for key, each in own.items()}
+            return _follow(whole, root, (*names, name))
+    return {key: _follow(each, root, names) for key, each in own.items()}
 
 
 def _texts(schema: Any) -> Iterator[str]:

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from worker.chat.constraint import AnswerForms, CallChoice
-from worker.chat.conversation import Continued, Conversation, marked_end, says_nothing
-from worker.chat.declared import declared, told_whole
+from worker.chat.conversation import Continued, Conversation, mark_end, says_nothing
+from worker.chat.declared import declare, describe_all
 from worker.chat.dialects.dialect import PLAIN, dialect_of
 from worker.chat.dialects.prompted import EXAMPLE
 from worker.chat.dialects.sample import KEY, NAME, VALUE
@@ -22,9 +22,9 @@ from worker.chat.places import PlaceProbe
 from worker.chat.probe import USER
 from worker.chat.reader import ChatReader
 from worker.chat.reading.answer import ThoughtEnd
-from worker.chat.reading.lark import Loosened
+from worker.chat.reading.call_grammar import Loosened
 from worker.chat.template import ChatTemplate
-from worker.chat.thinking import Thinking, ThoughtHabits, switched, without_mentions
+from worker.chat.thinking import Thinking, ThoughtHabits, switch_thinking, without_mentions
 from worker.chat.turns import BEGINS, with_known_roles
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint
@@ -57,7 +57,7 @@ class ChatFormat:
         named     the file's other templates
         """
         self.named = named or {}
-        self._defaults = switched(defaults or {})
+        self._defaults = switch_thinking(defaults or {})
         self._ends = frozenset(ends)
         probe = PlaceProbe(template)
         self.template = probe.template
@@ -71,7 +71,9 @@ class ChatFormat:
         for word, shown in ((NAME, "NAME"), (KEY, "KEY"), (VALUE, "VALUE")):
             example = example.replace(word, shown)
         self._shows_tools = probe.shows_tools
-        self._whole = functools.lru_cache(maxsize=8)(self._told_whole)  # turns have the same tools
+        self._whole = functools.lru_cache(maxsize=8)(
+            self._describe_all
+        )  # turns have the same tools
         past, example = self.dialect.past, example.strip()
         self._history = History(probe, example, past, tells=not probe.shows_tools)
         self._told = History(probe, example, past, tells=True)
@@ -96,7 +98,7 @@ class ChatFormat:
     ) -> Conversation:
         """The messages as the template wants them; see `Conversation`."""
         messages = with_known_roles(messages, self._knows_role)
-        shown = [declared(tool, describes=self._describes) for tool in tools]
+        shown = [declare(tool, describes=self._describes) for tool in tools]
         if tools and self._shows_tools:
             with contextlib.suppress(RecursionError):  # too deep to be looked at
                 shown = self._whole(json.dumps(shown, ensure_ascii=False)) or shown
@@ -105,7 +107,7 @@ class ChatFormat:
         if thinking.is_on is None and thinking.effort is None and isinstance(is_on, bool):
             thinking = msgspec.structs.replace(thinking, is_on=is_on)
         thoughts = self.thoughts.variables(thinking)
-        given = {**self._defaults, **thoughts, **switched(variables), **variable}
+        given = {**self._defaults, **thoughts, **switch_thinking(variables), **variable}
 
         last = messages[-1]
         if continues and (says_nothing(last) or last.role not in ("user", "assistant")):
@@ -136,13 +138,13 @@ class ChatFormat:
                 return made(self._told)
         return found
 
-    def _told_whole(self, declared_tools: str) -> list[dict[str, Any]] | None:
-        """Tools, as JSON, as `told_whole` has them. They are looked at without the conversation:
+    def _describe_all(self, declared_tools: str) -> list[dict[str, Any]] | None:
+        """Tools, as JSON, as `describe_all` has them. They are looked at without the conversation:
         what is said in it must not change how the prompt begins."""
         tools = json.loads(declared_tools)
         variables = {**self._defaults, "tools": tools}
         with contextlib.suppress(RequestError):
-            return told_whole(
+            return describe_all(
                 tools, self.template.render([USER], add_generation_prompt=True, **variables)
             )
         return None
@@ -169,7 +171,7 @@ class ChatFormat:
     ) -> Continued:
         """Where the prompt ends of a last message that is to go on."""
         last, before = messages[-1], messages[:-1] or [BEGINS]
-        shown = history.messages([*messages[:-1], marked_end(last)], tools)[-1]
+        shown = history.messages([*messages[:-1], mark_end(last)], tools)[-1]
         return Continued(
             last.content or "",
             last.thought or "",

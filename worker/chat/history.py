@@ -10,16 +10,16 @@ from typing import Any
 import msgspec
 
 from worker.chat import turns
-from worker.chat.dialects.prompted import described
+from worker.chat.dialects.prompted import tools_prompt
 from worker.chat.message import Call, Message, Tool
 from worker.chat.places import PlaceProbe
-from worker.chat.probe import called, thought_parts
+from worker.chat.probe import call_of, thought_parts
 
 MISSING = "(There is no result of this call.)"
 _NINE = re.compile(r"[A-Za-z0-9]{9}")
 
 
-def paired(messages: Sequence[Message], *, in_order: bool, at_end: bool) -> list[Message]:
+def pair_calls(messages: Sequence[Message], *, in_order: bool, at_end: bool) -> list[Message]:
     """Each call is followed by its result, which has its id and its name.
 
     in_order  the results stand in the calls' order; else as they came, those missing last
@@ -50,7 +50,7 @@ def paired(messages: Sequence[Message], *, in_order: bool, at_end: bool) -> list
         turn = messages[place:end]
         place = end
         results = [each for each in turn if each.role == "tool"]
-        mine, strays = _matched(calls, results)
+        mine, strays = _match(calls, results)
         if mine or turn or at_end or place < len(messages):
             order = list(mine) if not in_order else []
             order += [n for n in range(len(calls)) if n not in order]
@@ -60,7 +60,7 @@ def paired(messages: Sequence[Message], *, in_order: bool, at_end: bool) -> list
     return found
 
 
-def _matched(
+def _match(
     calls: Sequence[Call], results: Iterable[Message]
 ) -> tuple[dict[int, Message], list[Message]]:
     """The results by the places of their calls, in the order in which they came; the others."""
@@ -96,20 +96,20 @@ def without_calls(messages: Iterable[Message], *, shown: bool) -> list[Message]:
     return [
         message
         if message.role != "tool"
-        else msgspec.structs.replace(message, content=_said(message))
+        else msgspec.structs.replace(message, content=_result_text(message))
         if shown
         else as_user(message, " without a call")
         for message in messages
     ]
 
 
-def _said(result: Message) -> str:
+def _result_text(result: Message) -> str:
     content = result.content or ""
     return f"Error: {content}" if result.is_error else content
 
 
 def _result(call: Call, given: Message | None) -> Message:
-    content = MISSING if given is None else _said(given)
+    content = MISSING if given is None else _result_text(given)
     name = given.name if given is not None and given.name else call.name
     return Message(role="tool", content=content, call_id=call.id, name=name)
 
@@ -157,7 +157,7 @@ class History:
         probe = self._probe
         messages = self._with_calls(messages)
         if tools and self._tells:
-            messages = turns.told(messages, described(tools, self._example))
+            messages = turns.add_to_system(messages, tools_prompt(tools, self._example))
         messages = self._in_turns(messages)
         made = [self._plain(message) for message in messages]
         if probe.thinks_in_parts:
@@ -171,7 +171,7 @@ class History:
         probe = self._probe
         if not any(message.calls for message in messages):
             return without_calls(messages, shown=probe.knows_uncalled_results)
-        messages = paired(
+        messages = pair_calls(
             messages, in_order=not probe.tells_results_apart, at_end=not probe.keeps_last_call
         )
         if probe.wants_short_ids:
@@ -246,7 +246,7 @@ class History:
         plain = probe.knows_results and probe.knows_system
         for role, keeps in probe.keeps_neighbours.items():
             if not keeps or (role == "user" and not plain):
-                found = turns.joined(found, role)
+                found = turns.join_turns(found, role)
         return found
 
     def _ends_with_user(self, messages: Sequence[Message]) -> bool:
@@ -267,7 +267,7 @@ class History:
                 found[field] += f"\n\n{message.content}"
                 found["content"] = None
         if message.calls:
-            found["tool_calls"] = [self._called(call) for call in message.calls]
+            found["tool_calls"] = [self._call_of(call) for call in message.calls]
             shape = self._probe.shape
             if shape is not None and not found["content"]:
                 found["content"] = shape.content
@@ -282,13 +282,13 @@ class History:
         content = "\n".join(part for part in parts if part)
         return [msgspec.structs.replace(message, content=content, calls=())]
 
-    def _called(self, call: Call) -> dict[str, Any]:
+    def _call_of(self, call: Call) -> dict[str, Any]:
         shape = self._probe.shape
         text = call.arguments.strip() or "{}"
         if shape is not None and shape.is_text:
-            return called(call.name, text, call.id)
+            return call_of(call.name, text, call.id)
         named = call.named
-        return called(call.name, text if named is None else named, call.id)
+        return call_of(call.name, text if named is None else named, call.id)
 
 
 def _is_empty(message: Message) -> bool:

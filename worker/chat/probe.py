@@ -57,7 +57,7 @@ class CallShape(msgspec.Struct, frozen=True):
     content: str | None
 
 
-def called(name: str, arguments: Any, call_id: str) -> dict[str, Any]:
+def call_of(name: str, arguments: Any, call_id: str) -> dict[str, Any]:
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
@@ -231,9 +231,9 @@ class TemplateProbe:
     ) -> dict[str, Any]:
         if arguments is None:
             arguments = json.dumps(ARGUMENTS) if shape.is_text else ARGUMENTS
-        calls = [called(NAME, arguments, call_id)]
+        calls = [call_of(NAME, arguments, call_id)]
         if second is not None:
-            calls.append(called(second, arguments, ID[::-1]))
+            calls.append(call_of(second, arguments, ID[::-1]))
         return {"role": "assistant", "content": shape.content, "tool_calls": calls, **more}
 
     def _with_thought(self, field: str) -> str:

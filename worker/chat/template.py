@@ -48,12 +48,12 @@ class ChatTemplate:
     ) -> str:
         """The prompt. Raises RequestError with the template's reason."""
         return self._compiled.render(
-            [self._formed(message) for message in messages] if self.part_roles else messages,
+            [self._form(message) for message in messages] if self.part_roles else messages,
             add_generation_prompt=add_generation_prompt,
             **variables,
         )
 
-    def _formed(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _form(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         content = message.get("content")
         if message["role"] not in self.part_roles or not isinstance(content, str):
             return message

@@ -75,7 +75,7 @@ class Thinking(msgspec.Struct, frozen=True, kw_only=True):
     inline: bool = False
 
 
-def switched(variables: Mapping[str, Any]) -> dict[str, Any]:
+def switch_thinking(variables: Mapping[str, Any]) -> dict[str, Any]:
     """A template's variables; of those that switch thoughts a word for no is no: in a template each
     text is true, and not each template knows `none`."""
     found = dict(variables)
@@ -120,7 +120,7 @@ class ThoughtHabits:
             prompt=prompt,
             tags=self.tags,
             inside=self.is_inside(prompt),
-            opened=self._opened(prompt),
+            opened=self._opening(prompt),
             thinks=self._may_begin(prompt, thinking),
         )
 
@@ -134,7 +134,7 @@ class ThoughtHabits:
             return (before or turn).rstrip().endswith(tags.open.rstrip())
         return turn.rfind(tags.open.rstrip()) > turn.rfind(tags.close)
 
-    def _opened(self, prompt: str) -> str:
+    def _opening(self, prompt: str) -> str:
         """The tag with which the prompt ends, and the white space behind it; empty: it ends
         otherwise."""
         text = prompt.rstrip()
@@ -203,10 +203,10 @@ def without_mentions(messages: Sequence[Message], tags: ThoughtTags) -> list[Mes
     if not tags.close:
         return [*messages]
     alone = re.compile(rf"^\s*{re.escape(tags.close.strip())}\s*$", re.MULTILINE)
-    return [_mended(message, tags, alone) for message in messages]
+    return [_mend(message, tags, alone) for message in messages]
 
 
-def _mended(message: Message, tags: ThoughtTags, alone: re.Pattern[str]) -> Message:
+def _mend(message: Message, tags: ThoughtTags, alone: re.Pattern[str]) -> Message:
     content, close = message.content or "", tags.close.strip()
     if message.role != "assistant" or close not in content:
         return message

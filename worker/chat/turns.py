@@ -30,7 +30,7 @@ def with_known_roles(messages: Sequence[Message], is_known: Callable[[str], bool
     ]
 
 
-def told(messages: Sequence[Message], text: str) -> list[Message]:
+def add_to_system(messages: Sequence[Message], text: str) -> list[Message]:
     """`text` ends the system part."""
     first = messages[0]
     if first.role in ("system", "developer"):
@@ -67,16 +67,16 @@ def with_user_first(messages: Sequence[Message]) -> list[Message]:
     return [*messages[:place], BEGINS, *messages[place:]]
 
 
-def joined(messages: Sequence[Message], role: str) -> list[Message]:
-    return _merged(messages, lambda last, message: message.role == last.role == role)
+def join_turns(messages: Sequence[Message], role: str) -> list[Message]:
+    return _merge(messages, lambda last, message: message.role == last.role == role)
 
 
 def after_results(messages: Sequence[Message]) -> list[Message]:
     """What a user says right after a result ends the result."""
-    return _merged(messages, lambda last, message: (last.role, message.role) == ("tool", "user"))
+    return _merge(messages, lambda last, message: (last.role, message.role) == ("tool", "user"))
 
 
-def _merged(
+def _merge(
     messages: Sequence[Message], belong: Callable[[Message, Message], bool]
 ) -> list[Message]:
     found: list[Message] = []

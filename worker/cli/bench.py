@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     limit = DEFAULT_BYTES if arguments.cache_gb is None else arguments.cache_gb * _GB
     cache = BenchCache(cache_folder("bench"), int(limit))
     if arguments.clean:
-        with cache.locked():
+        with cache.lock():
             sys.stderr.write(f"{machine.human_bytes(cache.clean())} removed from {cache.folder}\n")
         return 0
     from worker.bench.report.documents import write_report
@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
     if makes_vectors:
         return _compare_vectors(plan, cache, out, as_json=arguments.json)
     bench = Bench(plan, cache)
-    with _ending_well():
+    with _end_well():
         report = watch(bench.events(), summary)
     if out is not None:
         for path in write_report(report, out):
@@ -117,7 +117,7 @@ def _compare_vectors(plan: BenchPlan, cache: BenchCache, out: Path | None, *, as
     from worker.bench.report.documents import write_documents
     from worker.cli.bench_table import vector_table, watch
 
-    with _ending_well():
+    with _end_well():
         report = watch(EmbeddingBench(plan, cache).events(), vector_table)
     if out is not None:
         makers = {"json": lambda: msgspec.json.encode(report).decode(),
@@ -133,7 +133,7 @@ def _compare_vectors(plan: BenchPlan, cache: BenchCache, out: Path | None, *, as
 
 
 @contextlib.contextmanager
-def _ending_well() -> Generator[None]:
+def _end_well() -> Generator[None]:
     """Leave by an exception when told to end, so that what we have started ends too."""
 
     def leave(number: int, _frame: object) -> None:
@@ -205,7 +205,7 @@ def levels_of(
     arguments: argparse.Namespace, settings: Settings
 ) -> tuple[tuple[Level, ...], Path | None]:
     """Levels and, where they are made here, their source."""
-    from worker.bench.plan import levels_of_files, levels_of_source, named_by_encoding
+    from worker.bench.plan import levels_of_files, levels_of_source, paths_by_name
 
     quants = None
     if arguments.quants is not None:
@@ -214,7 +214,7 @@ def levels_of(
             raise UsageError("--quants names no level.", hint="Write --quants Q8_0,Q4_K_M, say.")
     files: dict[str, Path] = {}
     if len(arguments.models) == 1:
-        files = _pulled(arguments.models[0], settings)
+        files = _local_files(arguments.models[0], settings)
     if not files:
         texts = arguments.models or [settings.model]
         paths = [model_path(msgspec.structs.replace(settings, model=text)) for text in texts]
@@ -222,19 +222,19 @@ def levels_of(
             if settings.lora and quants is None:
                 quants = []
             return levels_of_source(paths[0], quants, arguments.reference)
-        files = named_by_encoding(paths)
+        files = paths_by_name(paths)
     return levels_of_files(files, quants, arguments.reference), None
 
 
-def _pulled(text: str, settings: Settings) -> dict[str, Path]:
+def _local_files(text: str, settings: Settings) -> dict[str, Path]:
     """The encodings that are here of a catalogue's model named without one."""
 
     reference = parse(text)
     if not isinstance(reference, Named) or reference.quant is not None:
         return {}
-    from worker.hub.locate import downloaded
+    from worker.hub.locate import local_files
 
-    return downloaded(load_catalog(settings.catalog).find(reference.name))
+    return local_files(load_catalog(settings.catalog).find(reference.name))
 
 
 def _folder(name: str | None) -> Path | None:

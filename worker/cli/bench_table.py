@@ -20,7 +20,7 @@ from worker.bench.report.changes import Change, Changes
 from worker.bench.report.columns import Column, tables
 from worker.bench.report.words import paragraphs
 from worker.bench.run.runner import Event, Note, Position
-from worker.cli.console import plain, titled
+from worker.cli.console import plain, with_title
 from worker.machine import human_bytes
 
 R = TypeVar("R")
@@ -96,7 +96,7 @@ def summary(report: BenchReport, width: int) -> RenderableType:
 
 def vector_table(report: VectorReport, _: int) -> RenderableType:
     """Levels of a model that makes vectors, and the level to take."""
-    shown = titled(report.model, _plain_table(vectors.HEADINGS, vectors.rows_of(report)))
+    shown = with_title(report.model, _plain_table(vectors.HEADINGS, vectors.rows_of(report)))
     return Group(shown, *map(plain, vectors.words_of(report)))
 
 
@@ -106,7 +106,7 @@ def report_table(report: BenchReport, width: int) -> RenderableType:
     width: characters of a line; where the summary is wider, the rest of it stands below
     """
     first, *blocks = _blocks(tables(report)[0].columns, report, width)
-    parts: list[RenderableType] = [titled(report.model, first)]
+    parts: list[RenderableType] = [with_title(report.model, first)]
     for block in blocks:
         parts += [Text(), block]
     for title, texts in paragraphs(report):

@@ -53,12 +53,12 @@ def run(arguments: argparse.Namespace) -> int:
         write_json(found)
         return 0
     console = data_console()
-    console.print(told(found))
+    console.print(summary(found))
     console.print(_table(found))
     return 0
 
 
-def told(found: Calibration) -> str:
+def summary(found: Calibration) -> str:
     """What was measured and what follows from it, in a line."""
     return (
         f"{found.shape}: {found.attention} attention; plain takes {found.ratio:.2f} of the time of "

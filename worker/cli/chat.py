@@ -17,7 +17,7 @@ from worker.cli import serve
 from worker.cli.options import settings_from
 from worker.cli.progress import activity
 from worker.errors import UsageError, WorkerError
-from worker.lifecycle.server_process import ServerError, serving
+from worker.lifecycle.server_process import ServerError, server_process
 from worker.log import harmless, say
 from worker.values import nonempty
 
@@ -90,7 +90,7 @@ def _address(arguments: argparse.Namespace) -> Generator[Address]:
     with contextlib.ExitStack() as stack:
         try:
             with activity("loading the model"):
-                server = stack.enter_context(serving(words, os.environ, group=0))
+                server = stack.enter_context(server_process(words, os.environ, group=0))
         except ServerError as error:
             code, _, message = error.reason.partition(": ")
             failure = WorkerError(message or str(error), code=code or error.code)
@@ -105,7 +105,7 @@ def _messages() -> Generator[str]:
     if sys.stdin.isatty():
         with contextlib.suppress(ImportError):  # arrows and history, if Python has them
             importlib.import_module("readline")
-        ask = _asked
+        ask = _ask
     text = ""
     while line := ask():
         text += line.rstrip("\n")
@@ -118,7 +118,7 @@ def _messages() -> Generator[str]:
         yield text.strip()
 
 
-def _asked() -> str:
+def _ask() -> str:
     """A line of the terminal with its end; empty at Ctrl-D."""
     while True:
         try:

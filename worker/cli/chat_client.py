@@ -77,16 +77,16 @@ class _Models(msgspec.Struct):
 
 def model_name(address: Address) -> str:
     """The first model that the worker serves. Raises ChatError."""
-    with _connected(address) as connection:
-        response = _asked(connection, "GET", "/v1/models", address, None)
+    with _connect(address) as connection:
+        response = _ask(connection, "GET", "/v1/models", address, None)
         return _decode(response.read(), _Models).data[0].id
 
 
 def stream(address: Address, messages: Sequence[dict[str, Any]]) -> Generator[AnswerPiece]:
     """The answer's pieces as they come; closing it ends the request. Raises ChatError."""
     body = {"messages": messages, "stream": True, "stream_options": {"include_usage": True}}
-    with _connected(address) as connection:
-        response = _asked(connection, "POST", "/v1/chat/completions", address, body)
+    with _connect(address) as connection:
+        response = _ask(connection, "POST", "/v1/chat/completions", address, body)
         while line := response.readline():
             if line.startswith(b"data: ") and line.strip() != b"data: [DONE]":
                 yield _piece(_decode(line[6:], _Event))
@@ -106,7 +106,7 @@ def _piece(event: _Event) -> AnswerPiece:
 
 
 @contextlib.contextmanager
-def _connected(address: Address) -> Generator[http.client.HTTPConnection]:
+def _connect(address: Address) -> Generator[http.client.HTTPConnection]:
     scheme, _, place = address.url.partition("://")
     kind = http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
     connection = kind(place.partition("/")[0], timeout=_TIMEOUT_S)
@@ -123,7 +123,7 @@ def _connected(address: Address) -> Generator[http.client.HTTPConnection]:
         connection.close()
 
 
-def _asked(
+def _ask(
     connection: http.client.HTTPConnection, method: str, path: str, address: Address,
     body: dict[str, Any] | None,
 ) -> http.client.HTTPResponse:  # fmt: skip

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from worker import log
-from worker.audit.found import candidates
+from worker.audit.discovery import candidates
 from worker.chat.places import table_of
 from worker.cli.console import data_console, one_line, write_json
 from worker.cli.model import model_path
 from worker.cli.options import add_options, settings_from
 from worker.cli.progress import bar_on_stderr, of_bytes
-from worker.errors import ModelFileError, counted
+from worker.errors import ModelFileError, quantity
 from worker.hub.catalog import load_catalog
 from worker.machine import human_bytes
 
@@ -189,7 +189,7 @@ def _sentence(verdict: FileVerdict) -> str:
 def _what(verdict: FileVerdict) -> str:
     parts = [verdict.architecture or "", verdict.quant or "", human_bytes(verdict.bytes)]
     if verdict.files > 1:
-        parts.append(counted(verdict.files, "file"))
+        parts.append(quantity(verdict.files, "file"))
     if verdict.weights_read:
         parts.append("weights read")
     if verdict.checksum == "right":

@@ -66,7 +66,7 @@ def new_table(*headers: str, **options: Any) -> Table:
     return Table(*headers, **options)
 
 
-def titled(title: str, table: Table) -> Group:
+def with_title(title: str, table: Table) -> Group:
     """A table below its title. rich's own titles are folded where the table is narrow."""
     from rich.console import Group
 
@@ -82,7 +82,7 @@ def pairs(title: str, rows: dict[str, str]) -> Group:
     table.add_column(overflow="fold")
     for name, value in rows.items():
         table.add_row(plain(name), plain(value))
-    return titled(title, table)
+    return with_title(title, table)
 
 
 def plain(text: str) -> Text:

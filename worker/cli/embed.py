@@ -16,7 +16,7 @@ from worker import log
 from worker.cli.model import model_path
 from worker.cli.options import add_options, reader, settings_from
 from worker.cli.progress import load_progress
-from worker.errors import RequestError, UsageError, counted
+from worker.errors import RequestError, UsageError, quantity
 from worker.values import integer
 
 # Lines that are read, computed and written before the next ones are read.
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     path = model_path(settings)
     prepared = prepare(path, settings, sees=False)
-    with _opened(arguments.file) as lines, load_progress(path.name) as report:
+    with _open(arguments.file) as lines, load_progress(path.name) as report:
         weights = load_weights(path, settings, prepared, report)
         with open_backend(weights, settings, prepared) as backend:
             embedder = backend.embedder
@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _opened(name: str) -> IO[bytes]:
+def _open(name: str) -> IO[bytes]:
     return sys.stdin.buffer if name == "-" else Path(name).open("rb")
 
 
@@ -95,13 +95,13 @@ def _some(lines: IO[bytes], skip: int) -> Iterator[list[tuple[int, str]]]:
     number, rest = 0, b""
     while chunk := os.read(lines.fileno(), _CHUNK):
         *whole, rest = (rest + chunk).split(b"\n")
-        yield from _decoded(whole, number, skip)
+        yield from _decode(whole, number, skip)
         number += len(whole)
     if rest:
-        yield from _decoded([rest], number, skip)
+        yield from _decode([rest], number, skip)
 
 
-def _decoded(lines: list[bytes], first: int, skip: int) -> Iterator[list[tuple[int, str]]]:
+def _decode(lines: list[bytes], first: int, skip: int) -> Iterator[list[tuple[int, str]]]:
     """Those behind the first `skip`; what stands before a line that cannot be read is given."""
     found: list[tuple[int, str]] = []
     for number, line in enumerate(lines, first):
@@ -127,7 +127,7 @@ def _embed(
     lines: Iterator[list[tuple[int, str]]],
     write: Callable[[Sequence[EmbeddedLine]], None],
 ) -> None:
-    from worker.engine.embedding import EmbeddingLane, normalised, shorten, vectors_wanted
+    from worker.engine.embedding import EmbeddingLane, normalise, shorten, vectors_wanted
     from worker.engine.engine import Engine
 
     engine = Engine(backend, time.monotonic, lane=EmbeddingLane(backend.embedder, time.monotonic))
@@ -141,7 +141,7 @@ def _embed(
             texts.append(shorten(found, most, ends))
             if len(texts[-1]) > backend.embedder.max_length:
                 raise UsageError(
-                    f"Line {number + 1} has {counted(len(found), 'token')}, "
+                    f"Line {number + 1} has {quantity(len(found), 'token')}, "
                     f"{backend.embedder.max_length} is the most.",
                     hint="Add --truncate, and such lines are cut.",
                 )  # fmt: skip
@@ -150,15 +150,15 @@ def _embed(
         except RequestError as error:
             raise UsageError(error.message, hint=error.hint) from None
         write([
-            EmbeddedLine(number, len(text), normalised(vector).tolist())
+            EmbeddedLine(number, len(text), normalise(vector).tolist())
             for (number, _), text, vector in zip(some, texts, made, strict=True)
         ])  # fmt: skip
         count, tokens = count + len(some), tokens + sum(map(len, texts))
-        _say(f"\r{counted(count, 'line')}" if sys.stderr.isatty() else "")
+        _say(f"\r{quantity(count, 'line')}" if sys.stderr.isatty() else "")
     write(())
     seconds = max(time.monotonic() - begun, 1e-9)
     _say(
-        f"\r{counted(count, 'line')}, {counted(tokens, 'token')} in {seconds:.2f} s: "
+        f"\r{quantity(count, 'line')}, {quantity(tokens, 'token')} in {seconds:.2f} s: "
         f"{count / seconds:.1f} lines/s, "
         f"{tokens / seconds:.0f} tokens/s\n"
     )

@@ -19,7 +19,7 @@ from worker.chat.template import ChatTemplate
 from worker.cli.model import model_path
 from worker.cli.options import add_options, reader, settings_from
 from worker.cli.progress import load_progress
-from worker.errors import RequestError, UsageError, counted
+from worker.errors import RequestError, UsageError, quantity
 from worker.values import integer
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
             reader.wait(backend.context.rows_together)
             shown = _about(images, prompt, reader, backend.vocab, tokenizer)
         else:
-            prompt = _templated(prompt, backend.vocab, tokenizer)
+            prompt = _apply_template(prompt, backend.vocab, tokenizer)
             tokens = backend.vocab.tokenize(prompt, add_special=True, parse_special=True)
             shown = Prompt(tuple(tokens))
         request = Request(
@@ -131,7 +131,7 @@ def _about(
                 raise UsageError("This model does not accept images.")
             reader.read(reader.digest(data), data, "image")
             said += mark
-        said = _templated(said + text, vocab, tokenizer)
+        said = _apply_template(said + text, vocab, tokenizer)
         read = partial(vocab.tokenize, parse_special=True)
         _, tokens, shown = media.prompt(said, read, 2**31)
     except RequestError as error:
@@ -139,7 +139,7 @@ def _about(
     return Prompt(tuple(tokens), media=shown)
 
 
-def _templated(text: str, vocab: Vocab, tokenizer: TokenizerConfig | None) -> str:
+def _apply_template(text: str, vocab: Vocab, tokenizer: TokenizerConfig | None) -> str:
     """A user's message as the chat template writes it; the text itself if there is none.
 
     Raises UsageError for a template that renders no such message.
@@ -185,7 +185,7 @@ def _stream(engine: Any, request: Any) -> None:
     speed = f"{(tokens - 1) / (last - first):.1f} tokens/s" if last > first else "one token"
     read = len(request.prompt.tokens)
     sys.stderr.write(
-        f"{counted(read, 'prompt token')} in {first - started:.2f} s, "
-        f"{counted(tokens, 'token')} at {speed}, ended by {ended_by}, "
+        f"{quantity(read, 'prompt token')} in {first - started:.2f} s, "
+        f"{quantity(tokens, 'token')} at {speed}, ended by {ended_by}, "
         f"{machine.resident_bytes() / 1e6:.0f} MB resident\n"
     )

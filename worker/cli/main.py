@@ -159,7 +159,7 @@ def _asks_for_json(words: Sequence[str]) -> bool:
     (option,) = (option for option in OPTIONS if option.flags[0] == "--log-format")
     given = [os.environ.get(name) for name in option.variables]
     for word, following in zip(words, [*words[1:], ""], strict=False):
-        flag, _, value = _dashed(word).partition("=")
+        flag, _, value = _with_dashes(word).partition("=")
         if flag == option.flags[0]:
             given = [value or following]
         elif flag == "--log-jsonl":
@@ -180,7 +180,7 @@ def parse(words: list[str]) -> argparse.Namespace:
 
     As in llama-server `_` in an option's name is `-`.
     """
-    words = with_presets([_dashed(word) for word in words])
+    words = with_presets([_with_dashes(word) for word in words])
     # No option in front of the command takes a value, so the first word that is none names it.
     command = next((word for word in words if not word.startswith("-")), "")
     if command and command not in COMMANDS:
@@ -209,7 +209,7 @@ def _with_values(words: Sequence[str]) -> list[str]:
     ]
 
 
-def _dashed(word: str) -> str:
+def _with_dashes(word: str) -> str:
     name, given, value = word.partition("=")
     return f"{name.replace('_', '-')}{given}{value}" if name.startswith("--") else word
 

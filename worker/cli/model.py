@@ -28,7 +28,7 @@ def model_path(settings: Settings) -> Path:
     return _find(MODEL_PATH if settings.model is None else parse(settings.model), settings)
 
 
-def fetched_models(settings: Settings) -> tuple[Path, Settings]:
+def fetch_models(settings: Settings) -> tuple[Path, Settings]:
     """`model_path` and `with_draft_path`; what was named as on the Hub is fetched where it is not
     here. Raises DownloadError, DiskSpaceError too."""
     if settings.hf_token is not None:

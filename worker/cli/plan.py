@@ -14,10 +14,10 @@ import msgspec
 from msgspec.structs import replace
 
 from worker import machine
-from worker.cli.console import data_console, new_table, titled, write_json
+from worker.cli.console import data_console, new_table, with_title, write_json
 from worker.cli.model import model_path, with_draft_path
 from worker.cli.options import add_options, settings_from
-from worker.errors import UsageError, counted
+from worker.errors import UsageError, quantity
 from worker.machine import DeviceMemory, Memory, human_bytes
 from worker.settings import OPTIONS, Settings
 
@@ -121,10 +121,10 @@ def _table(
         ("weights", plan.weights_bytes, config.quant),
         ("KV cells", plan.kv_bytes,
          f"{plan.num_cells:,} x {human_bytes(plan.kv_bytes_per_token)} ({kind})"),
-        ("recurrent state", plan.recurrent_bytes, counted(plan.num_slots, "sequence")),
-        ("compute", plan.compute_bytes, f"{counted(settings.ubatch_size, 'row')} at once"
+        ("recurrent state", plan.recurrent_bytes, quantity(plan.num_slots, "sequence")),
+        ("compute", plan.compute_bytes, f"{quantity(settings.ubatch_size, 'row')} at once"
          + ", estimated" * (not plan.is_asked)),
-        ("logits", plan.output_bytes, f"{counted(plan.num_slots, 'sequence')} and a prompt's"
+        ("logits", plan.output_bytes, f"{quantity(plan.num_slots, 'sequence')} and a prompt's"
          if not config.only_embeds else "each row of a step, read or not"),
         ("copies", plan.copy_bytes, "states on their way out of the KV cache and back"),
         ("process", plan.process_bytes, "interpreter, libraries, vocabulary"),
@@ -138,10 +138,10 @@ def _table(
     shape = embedding_shape(config, settings, plan.num_cells)
     title = f"{config.name or config.architecture}: "
     if not config.only_embeds:
-        title += f"{plan.num_cells:,} cells, {counted(plan.num_slots, 'sequence')} at once"
+        title += f"{plan.num_cells:,} cells, {quantity(plan.num_slots, 'sequence')} at once"
     if shape is not None:
         comma = "" if config.only_embeds else ", "
-        title += f"{comma}texts of {counted(shape.length, 'token', ',')}, pooling {shape.pooling}"
+        title += f"{comma}texts of {quantity(shape.length, 'token', ',')}, pooling {shape.pooling}"
     if plan.gpu_layers:
         title += f", {plan.gpu_layers} of {config.layers + 1} layers offloaded"
     if plan.cpu_experts:
@@ -153,10 +153,10 @@ def _table(
     verdict = "the most, if sequences share all cells: " + ("fits" if plan.fits else "does not fit")
     longest = f"room for {plan.max_cells:,} cells" if plan.max_cells else "no context fits"
     if config.only_embeds and shape is not None:
-        longest = f"a text takes {counted(shape.length, 'token', ',')} at most"
+        longest = f"a text takes {quantity(shape.length, 'token', ',')} at most"
     elif config.context:
         most = min(plan.num_cells, config.context)
-        longest += f"; a sequence takes {counted(most, 'token', ',')} at most"
+        longest += f"; a sequence takes {quantity(most, 'token', ',')} at most"
     sums = (plan.first_bytes, plan.total_bytes, plan.available_bytes, plan.cache_bytes)
     table.add_column("", footer="at first\ntotal\navailable\ncache")
     table.add_column("memory", justify="right", footer="\n".join(map(human_bytes, sums)))
@@ -164,7 +164,7 @@ def _table(
     for name, size, why in rows:
         if size:
             table.add_row(name, human_bytes(size), why)
-    return titled(title, table)
+    return with_title(title, table)
 
 
 def _cache(config: ModelConfig, plan: MemoryPlan) -> str:
@@ -178,7 +178,7 @@ def _cache(config: ModelConfig, plan: MemoryPlan) -> str:
     what = "limit for states of ended conversations"
     if plan.recurrent_bytes or num_masks(config) != 1:
         return what
-    return f"{what}: {counted(plan.cache_bytes // plan.kv_bytes_per_token, 'token', ',')}"
+    return f"{what}: {quantity(plan.cache_bytes // plan.kv_bytes_per_token, 'token', ',')}"
 
 
 class PlannedPlace(msgspec.Struct, frozen=True):
@@ -250,10 +250,12 @@ def _answer() -> PlanAnswer:
         PlannedPlace(here.total, here.available),
         machine.usable_cpus(),
     )
-    return _planned(found, settings, request.places) if request.places else found
+    return _plan_places(found, settings, request.places) if request.places else found
 
 
-def _planned(found: PlanAnswer, settings: Settings, places: tuple[PlannedPlace, ...]) -> PlanAnswer:
+def _plan_places(
+    found: PlanAnswer, settings: Settings, places: tuple[PlannedPlace, ...]
+) -> PlanAnswer:
     """This machine's CPU is taken to keep weights as those of the places do."""
     from worker.lifecycle.devices import Devices
     from worker.lifecycle.prepared import (

@@ -86,11 +86,11 @@ def _sentence(pulled: Pulled) -> str:
 
 def _list(catalog: Catalog, arguments: argparse.Namespace) -> int:
 
-    from worker.hub.locate import downloaded
+    from worker.hub.locate import local_files
 
     names = [_name(text, catalog) for text in arguments.models] or list(catalog.entries)
     entries = {name: catalog.entries[name] for name in names}
-    here = {name: downloaded(entry) for name, entry in entries.items()}
+    here = {name: local_files(entry) for name, entry in entries.items()}
     if arguments.json:
         write_json(
             {

@@ -14,7 +14,7 @@ from worker.cli.console import data_console, pairs, write_json
 from worker.cli.model import model_path
 from worker.cli.options import add_options, settings_from
 from worker.cli.progress import load_progress
-from worker.errors import UsageError, counted
+from worker.errors import UsageError, quantity
 from worker.machine import human_bytes
 
 if TYPE_CHECKING:
@@ -90,9 +90,11 @@ def _table(made: QuantizePlan, *, dry_run: bool) -> Any:
         "mix": ", ".join(f"{share.tensors} x {name}" for name, share in made.mix.items()),
     }
     if made.needs_imatrix:
-        rows["needs --imatrix"] = counted(len(made.needs_imatrix), "tensor")
+        rows["needs --imatrix"] = quantity(len(made.needs_imatrix), "tensor")
     if made.requantized:
-        rows["quantized again"] = f"{counted(len(made.requantized), 'tensor')} (--allow-requantize)"
+        rows["quantized again"] = (
+            f"{quantity(len(made.requantized), 'tensor')} (--allow-requantize)"
+        )
     return pairs(f"{made.type_name} (dry run: nothing was written)" if dry_run else made.type_name,
                  rows)  # fmt: skip
 

@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from worker import __version__, log
 from worker.cli.foreign import add_foreign_flags, warn_of_foreign_options
-from worker.cli.model import fetched_models
+from worker.cli.model import fetch_models
 from worker.cli.options import add_options, environment_help, settings_from
 from worker.cli.progress import load_progress
 from worker.isolation.keys import protect_key
 from worker.isolation.reach import reach_of
 from worker.isolation.sandbox import enter
-from worker.lifecycle.leave import leave_when_told, told_to_stop
+from worker.lifecycle.leave import leave_when_told, stop_signals
 
 DESCRIPTION = "Serve a model over HTTP. `worker my.gguf` does the same."
 EXAMPLE = (
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     from worker.service.server import serve
 
     memory.share_one()  # before the first thread
-    path, settings = fetched_models(settings)
+    path, settings = fetch_models(settings)
     if settings.sandbox:
         from worker.llama import library
         from worker.llama.media.encoder import start_early
@@ -78,6 +78,6 @@ def run(arguments: argparse.Namespace) -> int:
         finally:
             # The event loop has ended, and its handlers with it. A second signal must not change
             # the exit code.
-            for number in told_to_stop():
+            for number in stop_signals():
                 signal.signal(number, signal.SIG_IGN)
     return 0

@@ -125,7 +125,7 @@ def sections(config: ModelConfig, header: Header) -> Iterable[tuple[str, dict[st
         yield "Tokenizer", _tokenizer(config.tokenizer, header)
     if config.mix:
         yield "Weights", _weights(config)
-    yield "Recommended sampling", _given(config.sampling)
+    yield "Recommended sampling", _given_fields(config.sampling)
     if config.tokenizer:
         yield "Chat template", _templates(config.tokenizer)
         yield "Messages, by the chat template", places(config.tokenizer, header)
@@ -163,7 +163,9 @@ def _shape(config: ModelConfig) -> dict[str, str]:
     if config.nextn_layers:
         rows["MTP heads"] = str(config.nextn_layers)
     if config.recurrent:
-        rows["recurrent"] = ", ".join(f"{k} {v}" for k, v in _given(config.recurrent, 0).items())
+        rows["recurrent"] = ", ".join(
+            f"{k} {v}" for k, v in _given_fields(config.recurrent, 0).items()
+        )
     return rows
 
 
@@ -258,7 +260,7 @@ def _head(text: str) -> str:
     return "\n".join(lines[:_TEMPLATE_LINES]) + (f"\n({more} more lines)" if more > 0 else "")
 
 
-def _given(struct: Any, silent: int | None = None) -> dict[str, str]:
+def _given_fields(struct: Any, silent: int | None = None) -> dict[str, str]:
     """The fields of a struct, without those whose value is `silent`."""
     values = {name: getattr(struct, name) for name in struct.__struct_fields__}
     return {

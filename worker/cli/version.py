@@ -7,7 +7,7 @@ import platform
 from typing import TYPE_CHECKING
 
 from worker import __version__, machine
-from worker.cli.calibrate import told
+from worker.cli.calibrate import summary
 from worker.cli.console import data_console, new_table, write_json
 from worker.machine import human_bytes
 
@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     from importlib.metadata import version as installed
 
     from worker.llama import library, soundness, variants
-    from worker.llama.calibrate import kept
+    from worker.llama.calibrate import known_calibrations
 
     build, devices = library.build(), library.devices()
     proof = soundness.recall(soundness.key(build.variant))
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
             "media": library.reads_media(),
             "cpu": machine.cpu()[0],
             "proof": proof,
-            "attention": kept(),
+            "attention": known_calibrations(),
             "devices": devices,
         }
         write_json(report)
@@ -56,11 +56,11 @@ def run(arguments: argparse.Namespace) -> int:
     console.print(f"backends: {', '.join(build.backends)}")
     if not library.reads_media():
         console.print("accepts no images and audio: `make install MTMD=1` adds libmtmd")
-    console.print(f"CPU: {machine.cpu()[0]}; {_proven(proof)}")
-    for found in kept():
-        console.print(f"attention: {told(found)}")
+    console.print(f"CPU: {machine.cpu()[0]}; {_proof_note(proof)}")
+    for found in known_calibrations():
+        console.print(f"attention: {summary(found)}")
     if build.variant:
-        able, every = variants.ranked(library.FOLDER), variants.found(library.FOLDER)
+        able, every = variants.rank_variants(library.FOLDER), variants.variant_names(library.FOLDER)
         console.print(f"CPU variant: {build.variant}; {len(able)} of {len(every)} run here")
     table = new_table("device", "kind", "backend", "memory", "description", box=None)
     for device in devices:
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _proven(proof: Soundness | None) -> str:
+def _proof_note(proof: Soundness | None) -> str:
     """What is known of this library on this CPU."""
     if proof is None:
         return "llama.cpp is not proven on it yet: the first start does that"

@@ -109,7 +109,7 @@ class Kernels(msgspec.Struct, frozen=True):
     whole: int = 1
     cell_s: float = 8e-6
 
-    def missing(self, rows: int) -> int:
+    def num_padding(self, rows: int) -> int:
         """Rows that fill a step of so many sequences up, where that takes less time."""
         return self.block - rows if 0 < self.fewest <= rows < self.block else 0
 

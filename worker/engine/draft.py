@@ -168,7 +168,7 @@ class Draft:
         return found
 
 
-def expected(rate: float, length: int) -> float:
+def mean_gain(rate: float, length: int) -> float:
     """Tokens that a guess of this length is expected to save: h + h^2 + ... + h^length."""
     return sum(rate**place for place in range(1, length + 1))
 

@@ -61,7 +61,7 @@ def shorten(
     return [*tokens[: most - len(kept)], *kept]
 
 
-def normalised(vector: np.ndarray, norm: int = 2, width: int | None = None) -> np.ndarray:
+def normalise(vector: np.ndarray, norm: int = 2, width: int | None = None) -> np.ndarray:
     """As llama-server counts: below 0 as it is, 0 the largest part 32,760, else a p-norm of 1.
 
     width: its first elements only. float32, also rows of them
@@ -264,7 +264,7 @@ class EmbeddingLane:
         self._jobs.rotate(-1)  # everybody is the first one in turn
         for job in self._jobs:
             while job.waiting and len(parts) < backend.max_inputs:
-                place = _fitting(job.waiting, room)
+                place = _next_place(job.waiting, room)
                 if place < 0 and parts:
                     break
                 text = job.waiting.pop(max(place, 0))
@@ -307,7 +307,7 @@ def _length(text: _Text) -> int:
     return len(text.tokens)
 
 
-def _fitting(texts: Sequence[_Text], room: int) -> int:
+def _next_place(texts: Sequence[_Text], room: int) -> int:
     """Place of the next one, of texts in the order of their lengths; -1: none fits.
 
     The room is divided by as many as of the longest ones would fill it, and the longest that is no

@@ -135,14 +135,14 @@ class Engine:
             self._forget(sequence, "aborted")
             self.snapshot = self._take_snapshot()
 
-    def taken_out(
-        self, tokens: np.ndarray, key: bytes, shortened: Callable[[np.ndarray, int], np.ndarray]
+    def take_out(
+        self, tokens: np.ndarray, key: bytes, shorten: Callable[[np.ndarray, int], np.ndarray]
     ) -> KeptSequence | None:
         """The state of an ended sequence, of as many of its tokens as are kept; None: of none.
 
-        shortened: the first of packed rows
+        shorten: the first of packed rows
         """
-        return self.scheduler.keeper.taken_out(tokens, key, shortened)
+        return self.scheduler.keeper.take_out(tokens, key, shorten)
 
     def put_in(self, kept: KeptSequence) -> int:
         """Keep a state, for prompts that begin as it does; of how many tokens there was room.
@@ -173,10 +173,10 @@ class Engine:
         self.scheduler.empty()
         self.snapshot = self._take_snapshot()
 
-    def standing(self, request_id: str) -> SequenceStatus | None:
+    def status_of(self, request_id: str) -> SequenceStatus | None:
         """How a request stands; None: it has ended, or was never added. Any thread may ask."""
         sequence = self._sequences.get(request_id)
-        return None if sequence is None else sequence.standing()
+        return None if sequence is None else sequence.status()
 
     def vectors(self, request: EmbeddingRequest) -> tuple[np.ndarray, ...]:
         """Step until it has its vectors, for who steps the engine; nothing else may run.
@@ -279,7 +279,7 @@ class Engine:
                 tells = sequence.params.tells_progress and not sequence.num_sampled
                 if tells and sequence.num_computed == sequence.cached_tokens:
                     deltas.append(sequence.progress(now))
-                self.scheduler.computed(sequence, count)
+                self.scheduler.grow(sequence, count)
                 if tells:
                     deltas.append(sequence.progress(now))
                 if sequence.prompt_logprobs is not None:
@@ -305,7 +305,7 @@ class Engine:
         num_accepted = draft.num_accepted
         place = start = sequence.num_computed
         for place in range(start, start + count):
-            self.scheduler.computed(sequence, 1)
+            self.scheduler.grow(sequence, 1)
             draft.num_accepted += place > start
             if place + 1 == sequence.num_known:
                 deltas += self._advance(sequence, first + place - start, now)
@@ -367,7 +367,7 @@ class Engine:
         backend = self.backend
         shown = backend.pieces[token] or sequence.params.spelled.get(token, b"")
         text, reason = sequence.append(token, None if token in backend.end_tokens else shown, now)
-        certain = () if score is None else sequence.scored(score)
+        certain = () if score is None else sequence.add_score(score)
         delta = Delta(sequence.id, text, token, certain, scores)
         return delta if reason is None else self._finish(sequence, delta, reason, now)
 
@@ -387,14 +387,14 @@ class Engine:
 
     def _finish(self, sequence: Sequence, delta: Delta, reason: str, now: float) -> Delta:
         self._forget(sequence, reason)
-        return sequence.ended(delta, reason, now)
+        return sequence.last_delta(delta, reason, now)
 
     def _fail(self, sequence: Sequence | None, error: WorkerError) -> list[Delta]:
         """End the sequence, if there is one, with an error."""
         if sequence is None:
             return []
         self._forget(sequence, "error")
-        return [sequence.ended(Delta(sequence.id, error=error), None, self._clock())]
+        return [sequence.last_delta(Delta(sequence.id, error=error), None, self._clock())]
 
     def _forget(self, sequence: Sequence, reason: str) -> None:
         """The one place where a sequence ends: queue, slot, cells and sampler are released."""

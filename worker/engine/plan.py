@@ -209,7 +209,7 @@ class Planner:
     def _in_turns(self, prompts: list[Sequence]) -> tuple[list[Sequence], bool]:
         """In the order of reading; and whether a much shorter one takes turns with who is due."""
         prompts = sorted(prompts, key=self._due)
-        shortest = min(prompts, key=_missing)
+        shortest = min(prompts, key=_num_missing)
         is_contested = shortest.num_missing <= _SHORT * prompts[0].num_missing
         if is_contested and self._short_next:
             prompts.remove(shortest)
@@ -253,7 +253,7 @@ class Planner:
         return runs
 
 
-def _missing(sequence: Sequence) -> int:
+def _num_missing(sequence: Sequence) -> int:
     return sequence.num_missing
 
 

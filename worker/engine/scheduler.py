@@ -105,7 +105,7 @@ class Scheduler:
         self._stats.num_preempted += 1
         self._stats.longest = max(self._stats.longest, sequence.num_known)
 
-    def computed(self, sequence: Sequence, count: int) -> None:
+    def grow(self, sequence: Sequence, count: int) -> None:
         """The step computed the sequence's next `count` tokens."""
         slot = sequence.slot
         assert slot is not None
@@ -121,7 +121,7 @@ class Scheduler:
         if self._writes_on():
             plan = self._planner.plan(self.running[:], [], self.cells.num_available)
             self.cells.make_room(plan.num_rows)
-            return self._padded(plan)
+            return self._pad(plan)
         self.keeper.save_marked()
         self.keeper.save_ended()
         self._find_room()
@@ -139,7 +139,7 @@ class Scheduler:
             self.keeper.save_ended()
             self.prefixes.follow_all()
         self.cells.make_room(plan.num_rows)
-        return self._padded(plan)
+        return self._pad(plan)
 
     def _writes_on(self) -> bool:
         """Whether the only stream has written alone, and there is nothing to do but to go on.
@@ -159,13 +159,13 @@ class Scheduler:
             and not self.prefixes.is_following(sequence)
         )
 
-    def _padded(self, plan: StepPlan) -> StepPlan:
+    def _pad(self, plan: StepPlan) -> StepPlan:
         """The plan with rows that nobody reads, where a whole block of rows takes less time.
 
         Only for rows of one token each, and for states that forget such a row without a trace.
         """
         rows = plan.decode_rows
-        missing = self._backend.kernels.missing(rows)
+        missing = self._backend.kernels.num_padding(rows)
         is_uneven = plan.prompt_rows or rows != len(plan.runs)
         if not missing or is_uneven or self._backend.shape.needs_rest:
             return plan

@@ -255,7 +255,7 @@ class Sequence:
     def _is_late(self, now: float) -> bool:
         return self.has_line and now - self.first_token_at > self._seconds
 
-    def scored(self, newest: TokenLogprob) -> tuple[TokenLogprob, ...]:
+    def add_score(self, newest: TokenLogprob) -> tuple[TokenLogprob, ...]:
         """Scores of tokens whose text is certain since the call before; after each `append`."""
         self._scores.append((self._begin, newest))
         stops = self._stops
@@ -274,7 +274,7 @@ class Sequence:
             self.id, progress=PromptRead(self.num_prompt, self.cached_tokens, computed, seconds)
         )
 
-    def standing(self) -> SequenceStatus:
+    def status(self) -> SequenceStatus:
         """How it stands; any thread may ask."""
         slot, sampled = self.slot, self.num_sampled
         return SequenceStatus(
@@ -286,7 +286,7 @@ class Sequence:
             self.first_token_at if sampled else 0.0,
         )
 
-    def ended(self, delta: Delta, reason: str | None, now: float) -> Delta:
+    def last_delta(self, delta: Delta, reason: str | None, now: float) -> Delta:
         """The last delta, with what there is to tell about all of a sequence that ends now."""
         draft = self.draft
         return msgspec.structs.replace(

@@ -15,10 +15,10 @@ from worker.errors import WorkerError
 class Watcher(Protocol):
     """Follows how the requests of a stream end, and nothing of what they say before."""
 
-    def ended(self, delta: Delta) -> None:
+    def end(self, delta: Delta) -> None:
         """One has; its last delta."""
 
-    def left(self) -> None:
+    def leave(self) -> None:
         """Those that still run are about to be aborted, because nobody reads on."""
 
 
@@ -30,7 +30,7 @@ class Lane(Protocol):
     def check_place(self, besides: int = 0) -> None: ...
     def place(self) -> AbstractContextManager[None]: ...
     def submit(self, requests: Sequence[Request], *, param: str = "n") -> Stream: ...
-    def standing(self, request_id: str) -> SequenceStatus | None: ...
+    def status_of(self, request_id: str) -> SequenceStatus | None: ...
 
 
 class Stream:
@@ -80,7 +80,7 @@ class Stream:
             if delta.is_last:
                 self._running.discard(delta.id)
                 if self.watcher is not None:
-                    self.watcher.ended(delta)
+                    self.watcher.end(delta)
         # An asyncio.Event would keep a list of readers; there is one.
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
@@ -130,7 +130,7 @@ class Stream:
         """Stop generating for this stream, if anything still does."""
         running, self._running = self._running, set()
         if running and self.watcher is not None:
-            self.watcher.left()
+            self.watcher.leave()
         for request_id in running:
             self._abort(request_id)
 

@@ -58,10 +58,10 @@ class Outbox(Generic[ItemT]):
         self._loop, self._take, self._write = loop, take, write
         self._items: deque[ItemT] = deque()
         self._is_rung = False
-        self._ear, self._bell = os.pipe()
-        os.set_blocking(self._ear, False)
-        os.set_blocking(self._bell, False)
-        loop.add_reader(self._ear, self._on_ring)
+        self._read_fd, self._write_fd = os.pipe()
+        os.set_blocking(self._read_fd, False)
+        os.set_blocking(self._write_fd, False)
+        loop.add_reader(self._read_fd, self._on_ring)
 
     def put(self, item: ItemT, *, rings: bool = True) -> None:
         """In any one thread, until `close`; nobody is told once the loop has ended.
@@ -82,17 +82,17 @@ class Outbox(Generic[ItemT]):
     def _wake(self) -> None:
         """Wake the loop, in its own way where the pipe does not take the byte."""
         with contextlib.suppress(OSError):
-            if self._write(self._bell, b"\0") == 1:
+            if self._write(self._write_fd, b"\0") == 1:
                 return
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-            self._loop.call_soon_threadsafe(self._heard)
+            self._loop.call_soon_threadsafe(self._on_wake)
 
     def _on_ring(self) -> None:
         with contextlib.suppress(OSError):  # the byte is still there, and rings again
-            os.read(self._ear, 1)
-        self._heard()
+            os.read(self._read_fd, 1)
+        self._on_wake()
 
-    def _heard(self) -> None:
+    def _on_wake(self) -> None:
         # First this, then the items: what is put in between rings once more.
         self._is_rung = False
         self.empty()
@@ -110,10 +110,10 @@ class Outbox(Generic[ItemT]):
         descriptor could be somebody's connection when the next byte is written.
         """
         if not self._loop.is_closed():
-            self._loop.remove_reader(self._ear)
+            self._loop.remove_reader(self._read_fd)
             self.empty()
-        os.close(self._ear)
-        os.close(self._bell)
+        os.close(self._read_fd)
+        os.close(self._write_fd)
 
 
 class EngineThread:
@@ -171,9 +171,9 @@ class EngineThread:
         except OSError:  # the thread has ended
             return None
 
-    def standing(self, request_id: str) -> SequenceStatus | None:
+    def status_of(self, request_id: str) -> SequenceStatus | None:
         """How a request stands; None: it waits to be taken in, or has ended."""
-        return self.engine.standing(request_id)
+        return self.engine.status_of(request_id)
 
     @property
     def max_length(self) -> int:
@@ -202,7 +202,7 @@ class EngineThread:
                 future.set_exception(error)
 
         if self._has_ended:
-            raise _stopped()
+            raise _stop_error()
         self._jobs.add(future)
         self._inbox.put(job)
         try:
@@ -280,7 +280,7 @@ class EngineThread:
         self.close(self._closing)
         left = dict(self._streams)
         for stream in left.values():
-            stream.fail(_stopped())
+            stream.fail(_stop_error())
         return len(left)
 
     def stop(self, seconds: float) -> bool:
@@ -365,7 +365,7 @@ class EngineThread:
         self._has_ended = True
         for job in self._jobs:
             if not job.done():
-                job.set_exception(_stopped())
+                job.set_exception(_stop_error())
         if failure is not None:
             self.close(failure)
             self._deliver([[Delta(request_id, error=failure) for request_id in self._streams]])
@@ -385,7 +385,7 @@ class EngineThread:
             stream.put(*deltas)
 
 
-def _stopped() -> UnavailableError:
+def _stop_error() -> UnavailableError:
     return UnavailableError("The worker stopped.", code="draining")
 
 

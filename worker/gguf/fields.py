@@ -120,7 +120,7 @@ class Fields:
             hint=RECONVERT,
         )
 
-    def missing(self, key: str) -> NoReturn:
+    def refuse_missing(self, key: str) -> NoReturn:
         """Raise MISSING_KEY for `key`."""
         full = self.full(key)
         raise refuse(

@@ -32,7 +32,7 @@ from worker.gguf.header import (
     refuse,
 )
 from worker.gguf.quant import ENCODINGS, REMOVED
-from worker.gguf.source import Source, opened
+from worker.gguf.source import Source, open_file
 from worker.gguf.strings import PADDING, StringArray, scan
 
 MAGIC = b"GGUF"
@@ -172,7 +172,7 @@ def _sizes(row: Row) -> tuple[int, int]:
 def read_header(path: str | os.PathLike[str]) -> Header:
     """Read one file's header. Raises ModelFileError where it is no sound GGUF structure."""
     name = os.fspath(path)
-    with opened(name) as fd:
+    with open_file(name) as fd:
         return _Parser(Source(fd, name, MAX_METADATA_BYTES)).header()
 
 

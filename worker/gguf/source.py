@@ -90,7 +90,7 @@ class Source:
 
 
 @contextmanager
-def opened(path: str) -> Generator[int]:
+def open_file(path: str) -> Generator[int]:
     """A descriptor of a regular file, closed with the block. A FIFO or device does not block it."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
@@ -108,7 +108,7 @@ def opened(path: str) -> Generator[int]:
 
 
 @contextmanager
-def pinned(files: Sequence[ModelFile]) -> Generator[list[str]]:
+def pin(files: Sequence[ModelFile]) -> Generator[list[str]]:
     """Paths that lead to the very files that were read, whatever is renamed over them.
 
     On Linux the paths go through open descriptors and are good inside the block: one that another
@@ -118,7 +118,7 @@ def pinned(files: Sequence[ModelFile]) -> Generator[list[str]]:
     written while the block runs.
     """
     with ExitStack() as stack:
-        descriptors = [stack.enter_context(opened(file.path)) for file in files]
+        descriptors = [stack.enter_context(open_file(file.path)) for file in files]
         paths = [
             str(_DESCRIPTORS / str(descriptor)) if _DESCRIPTORS.is_dir() else file.path
             for file, descriptor in zip(files, descriptors, strict=True)

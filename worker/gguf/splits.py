@@ -64,7 +64,7 @@ def open_header(path: str | os.PathLike[str]) -> Header:
             hint=_AGAIN,
         )
     parts = [_part(sibling, first, number + 1, count) for number, sibling in enumerate(siblings)]
-    return _merged(first, parts)
+    return _merge(first, parts)
 
 
 def _part(path: Path, first: Header, number: int, count: int) -> Header:
@@ -81,7 +81,7 @@ def _part(path: Path, first: Header, number: int, count: int) -> Header:
     return part
 
 
-def _merged(first: Header, parts: list[Header]) -> Header:
+def _merge(first: Header, parts: list[Header]) -> Header:
     tensors: dict[str, TensorInfo] = {}
     for number, part in enumerate((first, *parts)):
         for tensor in part.tensors:
@@ -98,7 +98,7 @@ def _merged(first: Header, parts: list[Header]) -> Header:
     fields = Fields(first, "")
     total = fields.count(_TENSORS)
     if total is None:
-        fields.missing(_TENSORS)
+        fields.refuse_missing(_TENSORS)
     if first.types[_TENSORS] != TYPES["INT32"]:
         fields.wrong_type(_TENSORS, "INT32")
     if total != len(tensors):

@@ -72,7 +72,7 @@ def _block(
         starts, lengths = starts[longer] + _WORD, lengths[longer] - _WORD
 
 
-def repeated(prints: NDArray[np.uint64]) -> NDArray[np.intp]:
+def duplicates(prints: NDArray[np.uint64]) -> NDArray[np.intp]:
     """The indices of elements that occur more than once, ascending."""
     ranked = np.sort(prints)
     twice = ranked[1:][ranked[1:] == ranked[:-1]]
@@ -92,7 +92,7 @@ def places_of(wanted: NDArray[np.uint64], prints: NDArray[np.uint64]) -> NDArray
     return np.flatnonzero(known[spots] == prints)
 
 
-def missing(wanted: NDArray[np.uint64], present: NDArray[np.uint64]) -> bool:
+def is_missing(wanted: NDArray[np.uint64], present: NDArray[np.uint64]) -> bool:
     """Whether an element of `wanted` is not in `present`."""
     ranked = np.sort(wanted)
     if not len(ranked):
@@ -187,7 +187,7 @@ class StringArray:
     def duplicate(self) -> int | None:
         """The index of a text that an earlier index has too, or None. Empty texts do not count."""
         seen: set[bytes] = set()
-        for place in repeated(self.fingerprints):
+        for place in duplicates(self.fingerprints):
             text = self.raw(int(place))
             if text in seen:
                 return int(place)

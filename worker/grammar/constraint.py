@@ -102,7 +102,7 @@ def schema_constraint(
     return made
 
 
-def held_text(schema: dict[str, Any] | bool, param: str) -> str:
+def schema_text(schema: dict[str, Any] | bool, param: str) -> str:
     """A schema as llguidance takes it, alone or behind `%json` in Lark. Raises RequestError."""
     return SchemaReader(schema, param).text
 

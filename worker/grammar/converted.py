@@ -20,7 +20,7 @@ def regex_of(grammar: Grammar) -> str | None:
     """
     found = {node: class_of(*each) for node, each in grammar.chars.items()}
     total = 0
-    for node in _ordered(grammar):
+    for node in _order(grammar):
         if node in grammar.chars:
             continue
         sequences = grammar.choices.get(node) or [[grammar.repeats[node][0]]]
@@ -36,7 +36,7 @@ def regex_of(grammar: Grammar) -> str | None:
     return found.get(grammar.rules["root"])
 
 
-def _ordered(grammar: Grammar) -> list[int]:
+def _order(grammar: Grammar) -> list[int]:
     """What `root` is made of, each node behind what it holds; empty where one holds itself."""
     order: list[int] = []
     opened: set[int] = set()
@@ -125,7 +125,7 @@ def _rules(
         if name in rules:
             continue
         if node in loops:
-            made, inner = _turned(node, loops[node], choices)
+            made, inner = _turn(node, loops[node], choices)
             length += sum(len(text) for text in made.values())
             if length > _MAX_TURNED:
                 return None
@@ -159,7 +159,7 @@ def _depth(rules: Mapping[str, str]) -> int:
     return found
 
 
-def _turned(
+def _turn(
     entry: int, loop: frozenset[int], choices: dict[int, _Sequences]
 ) -> tuple[dict[str, str], list[int]]:
     """The rules of `entry`, a node of a loop of ends, and the nodes that they use.

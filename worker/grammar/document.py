@@ -36,7 +36,7 @@ class SchemaDocument:
         self._named: dict[str, Any] = {}
         self._base = ""
         if isinstance(schema, dict):
-            self._base = self._joined(schema.get("$id")) or ""
+            self._base = self._join(schema.get("$id")) or ""
         self.is_combined = self._look()
 
     def _look(self) -> bool:
@@ -61,10 +61,10 @@ class SchemaDocument:
         for key in _ANCHORS:
             if isinstance(own.get(key), str):
                 self._named["#" + own[key]] = own
-        if own is not self._root and (name := self._joined(own.get("$id"))):
+        if own is not self._root and (name := self._join(own.get("$id"))):
             self._named[name] = own
 
-    def _joined(self, reference: Any) -> str | None:
+    def _join(self, reference: Any) -> str | None:
         """The whole address; None: there is none."""
         try:
             return urljoin(self._base, reference) if isinstance(reference, str) else None
@@ -75,7 +75,7 @@ class SchemaDocument:
         """The part that a reference means. Refuses what leads elsewhere."""
         if isinstance(reference, str) and reference in self._named:
             return self._named[reference]
-        whole = self._joined(reference)
+        whole = self._join(reference)
         where, fragment = urldefrag("?" if whole is None else whole)
         is_root = where == urldefrag(self._base)[0]
         if not (is_root or where in self._named) or not re.match("/|$", fragment):
@@ -124,10 +124,10 @@ class Conjunctions:
         for key in _CHOICES:
             count += max((self.most(part) for part in own.get(key, ())), default=0)
         if "$ref" in own:
-            count += self._referred(own["$ref"].rpartition("/")[2])
+            count += self._refer(own["$ref"].rpartition("/")[2])
         return count
 
-    def _referred(self, name: str) -> int:
+    def _refer(self, name: str) -> int:
         if name not in self._known:
             self._known[name] = 0  # where it leads back to itself it is about another string
             self._known[name] = self.most(self._definitions[name])

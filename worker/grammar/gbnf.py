@@ -200,7 +200,7 @@ def _code(char: str) -> int:
     return int(char[2:], 16) if char[1] in "xuU" else ord(_PLAIN.get(char[1], char[1]))
 
 
-def checked_gbnf(text: str, param: str) -> Grammar:
+def parse_gbnf(text: str, param: str) -> Grammar:
     """The grammar. Raises RequestError for one that is wrong or too large.
 
     `param` is the field that the client sent it in.

@@ -37,7 +37,7 @@ from worker.grammar.keywords import (
 from worker.grammar.rewriting.apart import are_apart
 from worker.grammar.rewriting.bounds import bound, close_bounds, digits_of, is_exact, whole
 from worker.grammar.rewriting.lookaround import conjunction
-from worker.grammar.rewriting.rewrite import rewritten
+from worker.grammar.rewriting.rewrite import simplify
 from worker.limits import (
     COUNT,
     EXACT,
@@ -155,7 +155,7 @@ class SchemaReader:
             return schema
         if not isinstance(schema, dict):
             self._refuse("has something in the place of a schema that is none")
-        own = rewritten(cast("Schema", schema), self._document.target)
+        own = simplify(cast("Schema", schema), self._document.target)
         if isinstance(own, bool):
             return own
         out: Schema = {}
@@ -212,7 +212,7 @@ class SchemaReader:
             if isinstance(value, str) and value in FORMATS:
                 out[key] = value
         elif key in COUNTS:
-            out[key] = self._counted(key, value)
+            out[key] = self._count_items(key, value)
             if key == "minProperties" and out[key] > max(1, num_required(own)):
                 del out[key]  # a name may come twice
                 self._drop(key)
@@ -302,7 +302,7 @@ class SchemaReader:
         if self._num_patterned > PATTERNED.most:
             self._refuse(f"has more than {PATTERNED.most} patternProperties")
 
-    def _counted(self, key: str, value: Any) -> int:
+    def _count_items(self, key: str, value: Any) -> int:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:

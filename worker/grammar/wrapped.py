@@ -25,7 +25,7 @@ class WrappedSchema(msgspec.Struct, frozen=True):
     strict: bool
 
 
-def unwrapped(value: Any, param: str, *, bare: bool = True) -> WrappedSchema | None:
+def unwrap(value: Any, param: str, *, bare: bool = True) -> WrappedSchema | None:
     """The schema in a client's value; None: there is none. Raises RequestError for broken text.
 
     bare: the value may be a schema that says nothing of what is valid; else only one behind the
@@ -61,7 +61,7 @@ def is_schema(value: Schema) -> bool:
 
 def _check_same(first: Any, second: Any, param: str) -> None:
     """Raise RequestError where two places hold different schemas."""
-    found = [unwrapped(value, param, bare=False) for value in (first, second)]
+    found = [unwrap(value, param, bare=False) for value in (first, second)]
     schemas = [each.schema for each in found if each is not None]
     if len(schemas) == 2 and schemas[0] != schemas[1]:
         raise RequestError(f"{param} holds two schemas that differ.", param=param)

@@ -83,12 +83,12 @@ class Connections:
                     return connection
         return None
 
-    def exhausted(self) -> None:
+    def on_exhaustion(self) -> None:
         """The system gives no descriptor: there is one connection less, and it is looked again."""
         self.drop_one()
         self._room = 0
 
-    def opened(self, connection: Connection) -> None:
+    def on_open(self, connection: Connection) -> None:
         """It is there, and has said nothing yet."""
         self._count += 1
         self._num_guests += connection.is_guest
@@ -108,7 +108,7 @@ class Connections:
         self._sending.pop(connection, None)
         self._silent[connection] = None
 
-    def lost(self, connection: Connection) -> None:
+    def on_loss(self, connection: Connection) -> None:
         self._count -= 1
         self._num_guests -= connection.is_guest
         self._silent.pop(connection, None)

@@ -69,7 +69,7 @@ class Listener:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                self._exhausted(error)
+                self._on_exhaustion(error)
                 return
             self._open(accepted, had_room)
             if not had_room:
@@ -81,21 +81,21 @@ class Listener:
             accepted.close()
             return
         connection = self._make(is_guest=as_guest)
-        self._connections.opened(connection)
+        self._connections.on_open(connection)
         opening = self._loop.create_task(
             self._loop.connect_accepted_socket(lambda: connection, accepted)
         )
         self._opening.add(opening)
-        opening.add_done_callback(partial(self._opened, connection))
+        opening.add_done_callback(partial(self._on_open, connection))
 
-    def _opened(self, connection: Protocol, opening: asyncio.Task[object]) -> None:
+    def _on_open(self, connection: Protocol, opening: asyncio.Task[object]) -> None:
         self._opening.discard(opening)
         if opening.cancelled() or opening.exception() is not None:
-            self._connections.lost(connection)
+            self._connections.on_loss(connection)
 
-    def _exhausted(self, error: OSError) -> None:
+    def _on_exhaustion(self, error: OSError) -> None:
         """The system gives no descriptor or no memory: try again soon, with one connection less."""
-        self._connections.exhausted()
+        self._connections.on_exhaustion()
         self._loop.remove_reader(self._sock)
         self._pause = self._loop.call_later(_PAUSE_S, self._listen)
         if self._loop.time() - self._said_at > _SAY_S:

@@ -150,7 +150,7 @@ class Protocol(HttpToolsProtocol, Connection):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._others.lost(self)
+        self._others.on_loss(self)
         # Of several requests uvicorn tells the last one only, and the first is being answered.
         answering = self._answering
         if answering is not None and not answering.response_complete:
@@ -215,7 +215,7 @@ class Protocol(HttpToolsProtocol, Connection):
             (b"content-length", b"%d" % len(why)),
             (b"connection", b"close"),
         ]
-        self.transport.write(_packed(WholeAnswer(400, fields, why.encode())))
+        self.transport.write(_pack(WholeAnswer(400, fields, why.encode())))
         self._await_rest()
 
     @property
@@ -358,7 +358,7 @@ class Protocol(HttpToolsProtocol, Connection):
             fields.append((b"connection", b"close"))
         body = b"" if cycle.scope["method"] == "HEAD" else answer.body
         cycle.response_started = cycle.response_complete = True
-        self.transport.write(_packed(WholeAnswer(answer.status, fields, body)))
+        self.transport.write(_pack(WholeAnswer(answer.status, fields, body)))
         if not cycle.keep_alive:
             self._end()
         cycle.on_response()
@@ -423,6 +423,6 @@ class _ExpectingCycle(RequestResponseCycle):
         await super().send(message)
 
 
-def _packed(answer: WholeAnswer) -> bytes:
+def _pack(answer: WholeAnswer) -> bytes:
     lines = [name + b": " + value + b"\r\n" for name, value in answer.fields]
     return b"".join([STATUS_LINE[answer.status], *lines, b"\r\n", answer.body])

@@ -41,14 +41,14 @@ def _listen(host: str, port: int) -> list[socket.socket]:
         first = bind(_LOCALHOST[0], port)
         number = first.getsockname()[1]
         try:
-            return [first, _bound(socket.AF_INET6, (_LOCALHOST[1], number))]
+            return [first, _bind(socket.AF_INET6, (_LOCALHOST[1], number))]
         except OSError as error:
             # Where a sandbox grants port 0 it grants no second one of the same number.
             if error.errno in _NO_IPV6 or (port == 0 and error.errno == errno.EACCES):
                 return [first]
             first.close()
             if port or error.errno != errno.EADDRINUSE or not last:
-                raise _refused(_LOCALHOST[1], number, error) from None
+                raise _refusal(_LOCALHOST[1], number, error) from None
     raise AssertionError
 
 
@@ -64,9 +64,9 @@ def bind(host: str, port: int) -> socket.socket:
             hint="Take 127.0.0.1 for this machine alone, 0.0.0.0 for all that reach it.",
         ) from None
     try:
-        return _bound(family, address)
+        return _bind(family, address)
     except OSError as error:
-        raise _refused(host, port, error) from None
+        raise _refusal(host, port, error) from None
 
 
 def url_of(host: str, port: int) -> str:
@@ -75,7 +75,7 @@ def url_of(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _bound(family: int, address: tuple[Any, ...]) -> socket.socket:
+def _bind(family: int, address: tuple[Any, ...]) -> socket.socket:
     # asyncio switches Nagle's algorithm off only where the protocol is named; with it the second
     # packet of an answer waits 40 ms for the first one's acknowledgement.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -90,7 +90,7 @@ def _bound(family: int, address: tuple[Any, ...]) -> socket.socket:
     return sock
 
 
-def _refused(host: str, port: int, error: OSError) -> BindError:
+def _refusal(host: str, port: int, error: OSError) -> BindError:
     hint = "Choose another --port (0 takes a free one) or stop what uses it."
     if error.errno in _NO_IPV6:
         hint = "Choose another --host: 127.0.0.1 for this machine alone, 0.0.0.0 for all."

@@ -15,7 +15,7 @@ _ENDS = {
 _encoder = msgspec.json.Encoder()
 
 
-def encoded(value: object) -> bytes:
+def encode(value: object) -> bytes:
     """The value as JSON in one line, without an end."""
     return in_one_line(_encoder.encode(value))
 
@@ -36,4 +36,4 @@ COMMENT = b":\n\n"  # readers skip it
 def frame(value: object, *, name: str = "") -> bytes:
     """One event; with a name only for readers that are known to want one."""
     head = f"event: {name}\n".encode() if name else b""
-    return head + b"data: " + encoded(value) + b"\n\n"
+    return head + b"data: " + encode(value) + b"\n\n"

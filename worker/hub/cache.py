@@ -18,7 +18,7 @@ from pathlib import Path
 from huggingface_hub import constants
 
 from worker.errors import UsageError
-from worker.files import take_name, written_whole
+from worker.files import atomic_write, take_name
 from worker.gguf.split_name import is_gguf
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -88,7 +88,7 @@ class RepoCache:
         if revision == commit or (ref.is_file() and ref.read_text().strip() == commit):
             return
         ref.parent.mkdir(parents=True, exist_ok=True)
-        with written_whole(ref) as partial:
+        with atomic_write(ref) as partial:
             partial.write_text(commit)
 
     def _snapshots(self, revision: str) -> Iterator[Path]:

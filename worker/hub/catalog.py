@@ -79,13 +79,13 @@ def load_catalog(extra: str | None = None) -> Catalog:
 
     Raises UsageError that names the file and the entry that is wrong.
     """
-    entries = _read(_packaged())
+    entries = _read(_packaged_list())
     if extra:
         entries |= _read(Path(os.path.expanduser(extra)))  # noqa: PTH111  (a Path's raises without a home)
     return Catalog(entries)
 
 
-def _packaged() -> Path:
+def _packaged_list() -> Path:
     """The list that comes with us: inside of an installed package, beside it in a checkout."""
     inside = _PACKAGE / "models.toml"
     return inside if inside.exists() else _PACKAGE.parent / "models.toml"

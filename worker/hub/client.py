@@ -39,7 +39,7 @@ from worker.hub.errors import (
     is_beyond_the_end,
     is_page,
     is_passing,
-    translated,
+    translate,
 )
 
 # An interruption loses up to one chunk, and progress is reported once a chunk: 10 MiB are too many.
@@ -105,7 +105,7 @@ def list_models(repo: str, revision: str) -> dict[str, int]:
             hint=NO_HUB,
         ) from error
     except Exception as error:
-        raise translated(error, repo, revision) from error
+        raise translate(error, repo, revision) from error
     return {
         sibling.rfilename: sibling.size or 0
         for sibling in found.siblings
@@ -126,7 +126,7 @@ def look_up(repo: str, revision: str, path: str) -> HubFile:
             )
         )
     except Exception as error:
-        raise translated(error, repo, revision, path) from error
+        raise translate(error, repo, revision, path) from error
     if not found.commit_hash or found.size is None or not _CHECKSUM.fullmatch(found.etag or ""):
         raise DownloadError(
             f"{constants.ENDPOINT} gives no commit, size or checksum of {path}, so it could not "
@@ -229,7 +229,7 @@ def _receive(file: HubFile, stream: BinaryIO, count: Count) -> None:
                 stream.truncate(0)
             tries = 0 if _sound(stream, file.size) > have else tries + 1
             if tries > len(_WAITS_S) or not is_passing(error):
-                raise translated(error, file.repo, file.commit, file.path) from error
+                raise translate(error, file.repo, file.commit, file.path) from error
             time.sleep(_WAITS_S[max(0, tries - 1)])
 
 

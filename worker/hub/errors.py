@@ -68,7 +68,7 @@ def is_passing(error: Exception) -> bool:
     )
 
 
-def translated(
+def translate(
     error: Exception, repo: str, revision: str, path: str | None = None
 ) -> WorkerError | Exception:
     """Our error for one of the client's. Any other error is returned as it is."""
@@ -81,7 +81,7 @@ def translated(
             code="OFFLINE",
         )
     if isinstance(error, HfHubHTTPError):
-        return _refused(error, repo, revision, path)
+        return _refusal(error, repo, revision, path)
     if isinstance(error, HFValidationError):
         return DownloadError(f"{repo} is no name of a repository.", code="REPO_NOT_FOUND")
     if isinstance(error, FileMetadataError) or _has_base(error, "TooManyRedirects", "InvalidURL"):
@@ -123,7 +123,7 @@ def unwritable(error: OSError) -> WorkerError | OSError:
     )
 
 
-def _refused(error: HfHubHTTPError, repo: str, revision: str, path: str | None) -> DownloadError:
+def _refusal(error: HfHubHTTPError, repo: str, revision: str, path: str | None) -> DownloadError:
     status = error.response.status_code
     if isinstance(error, GatedRepoError):
         return DownloadError(

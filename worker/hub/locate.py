@@ -26,11 +26,11 @@ def locate(reference: Reference, catalog: Catalog, memory: Memory) -> Path:
     if isinstance(reference, Path):
         return reference
     if isinstance(reference, Named):
-        return _named(reference, catalog.find(reference.name), memory)
+        return _path_of(reference, catalog.find(reference.name), memory)
     return _remote(reference, memory)
 
 
-def downloaded(entry: Entry) -> dict[str, Path]:
+def local_files(entry: Entry) -> dict[str, Path]:
     """Encoding -> first file, for the encodings of a catalogue's entry that are here."""
     cache = RepoCache(entry.repo)
     found = {
@@ -40,11 +40,11 @@ def downloaded(entry: Entry) -> dict[str, Path]:
     return {label: path for label, path in found.items() if path is not None}
 
 
-def _named(wanted: Named, entry: Entry, memory: Memory) -> Path:
+def _path_of(wanted: Named, entry: Entry, memory: Memory) -> Path:
     name = wanted.name.lower()
     if wanted.quant is not None:
         entry.check_has(wanted.quant, name)
-    here = downloaded(entry)
+    here = local_files(entry)
     if wanted.quant is not None:
         if wanted.quant not in here:
             raise _absent(f"{name}:{wanted.quant}")

@@ -97,7 +97,7 @@ def find(
             hint="Name one of `worker pull --list`, or ORGANISATION/REPOSITORY:Q4_K_M.",
         )
     if isinstance(reference, Named):
-        found = _named(reference, catalog.find(reference.name), memory)
+        found = _file_of(reference, catalog.find(reference.name), memory)
     else:
         found = _remote(reference, memory)
     return found if projector else msgspec.structs.replace(found, projector=None)
@@ -131,12 +131,12 @@ def pull(wanted: WantedFile, report: PullProgress) -> Pulled:
     """
     cache = RepoCache(wanted.repo)
     try:
-        return _pulled(wanted, cache, report)
+        return _pull(wanted, cache, report)
     except OSError as error:
         raise unwritable(error) from error
 
 
-def _pulled(wanted: WantedFile, cache: RepoCache, report: PullProgress) -> Pulled:
+def _pull(wanted: WantedFile, cache: RepoCache, report: PullProgress) -> Pulled:
     first = hub.look_up(wanted.repo, wanted.revision, wanted.files[0])
     # A branch can move between two questions. So all files are looked up in the first one's commit.
     others = [*wanted.files[1:], *filter(None, [wanted.projector])]
@@ -177,7 +177,7 @@ def _pulled(wanted: WantedFile, cache: RepoCache, report: PullProgress) -> Pulle
     )
 
 
-def _named(wanted: Named, entry: Entry, memory: Memory) -> WantedFile:
+def _file_of(wanted: Named, entry: Entry, memory: Memory) -> WantedFile:
     name, quant = wanted.name.lower(), wanted.quant
     if quant is not None:
         entry.check_has(quant, name)

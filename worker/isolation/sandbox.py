@@ -81,7 +81,7 @@ def _restrict(reach: SandboxReach) -> None:
         for path in reach.devices:
             rules.allow_path(path, in_file | AccessFS.WRITE_FILE)
         for folder in reach.folders:
-            rules.allow_path(_made(folder), kept)
+            rules.allow_path(_make(folder), kept)
         if reach.listens is not None:
             rules.allow_port(reach.listens, AccessNet.BIND_TCP)
         for port in reach.connects:
@@ -89,7 +89,7 @@ def _restrict(reach: SandboxReach) -> None:
         rules.restrict()
 
 
-def _made(folder: str) -> Path:
+def _make(folder: str) -> Path:
     place = Path(folder)
     try:
         place.mkdir(parents=True, exist_ok=True)

@@ -18,11 +18,11 @@ from worker.errors import (
     UnavailableError,
 )
 from worker.lifecycle.adapters import ServedAdapters, file_digest
-from worker.lifecycle.aside import in_thread
+from worker.lifecycle.threads import in_thread
 from worker.llama.adapters import digests_in
 from worker.llama.backend import LlamaBackend
 from worker.machine import human_bytes
-from worker.memory.beside import adapters_bytes, room_bytes
+from worker.memory.companions import adapters_bytes, room_bytes
 from worker.model.adapter import AdapterConfig, load_adapter
 from worker.model.config import ModelConfig
 from worker.settings import Settings
@@ -137,13 +137,13 @@ class AdapterLoader:
             f"There is no file {path[:200]!r} in the folders of --lora-dir.", param="lora_path"
         )
 
-    def _unused(self) -> dict[bytes, AdapterConfig]:
+    def _unused_adapters(self) -> dict[bytes, AdapterConfig]:
         needed = {each.digest for each in self._served.all}
         needed.update(*map(digests_in, self._engine.keys))
         return {digest: config for digest, config in self._held.items() if digest not in needed}
 
     async def _free_unused(self) -> None:
-        for digest in self._unused():
+        for digest in self._unused_adapters():
             await self._engine.between_steps(partial(self._backend().free_adapter, digest))
             del self._held[digest]
 

@@ -131,7 +131,7 @@ class ServedAdapters:
             )
         self.scales = {each.id: each.scale for each in self.all if each.counts}
         try:
-            self._activated(self.scales)
+            self._invocation(self.scales)
         except RequestError as error:
             raise UsageError(error.message, hint="Give it a name: --lora FILE=NAME.") from None
 
@@ -181,7 +181,7 @@ class ServedAdapters:
         Raises NotFoundError for a model or a number that is not here, RequestError for a scale that
         cannot be and where both fields name adapters.
         """
-        adapter = self._named(model)
+        adapter = self._adapter_named(model)
         if scales is None:
             if adapter is not None:
                 return self._choice({adapter.id: adapter.scale}, adapter.name)
@@ -206,7 +206,7 @@ class ServedAdapters:
                     f"The scale of an adapter must be from {-MOST_SCALE:g} to {MOST_SCALE:g}.",
                     param="lora",
                 )
-        self._activated(scales)
+        self._invocation(scales)
 
     def find(self, name: str) -> Adapter | None:
         """The adapter of this name, also as `base:NAME`; None where it is the model itself.
@@ -227,7 +227,7 @@ class ServedAdapters:
             )
         return adapter
 
-    def _named(self, model: str | None) -> Adapter | None:
+    def _adapter_named(self, model: str | None) -> Adapter | None:
         """Where there can be no adapters any name is the model's."""
         name = (model or "").removesuffix(_OLLAMAS_TAG)
         return self.find(name) if name and (self._may_change or self._by_name) else None
@@ -236,10 +236,10 @@ class ServedAdapters:
         if not any(scales.values()):
             return AdapterChoice(b"", name or self._names[0], name is not None)
         key = adapter_key((each.digest, scales.get(each.id, 0.0)) for each in self.all)
-        invocation = self._activated(scales)
+        invocation = self._invocation(scales)
         return AdapterChoice(key, name or self._names[0], name is not None, invocation)
 
-    def _activated(self, scales: Mapping[int, float]) -> tuple[int, ...]:
+    def _invocation(self, scales: Mapping[int, float]) -> tuple[int, ...]:
         """Where that one begins to count; empty: at once. Raises RequestError where one that is
         activated does not count alone, and where too many count."""
         chosen = [each for each in self.all if scales.get(each.id)]

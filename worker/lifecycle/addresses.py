@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
 
 from worker.errors import RequestError
-from worker.lifecycle.post import Place, get, place_of, shown
+from worker.lifecycle.http_client import Place, get, place_of, without_query
 from worker.limits import FETCH_TIME, FETCHED
 from worker.settings import Settings
 
@@ -55,11 +55,11 @@ class MediaAddresses:
             self._until = self._until or time.monotonic() + FETCH_TIME.most
             try:
                 is_file = urlsplit(address).scheme == "file"
-                data = self._file(address) if is_file else self._fetched(address)
+                data = self._file(address) if is_file else self._fetch(address)
                 self._left -= len(data)
                 if self._left < 0:
                     self._left = 0
-                    raise _unread(address, f"more than {FETCHED.most} MB were fetched")
+                    raise _unreadable(address, f"more than {FETCHED.most} MB were fetched")
                 self._read[address] = data
             except RequestError as error:
                 self._read[address] = error
@@ -68,7 +68,7 @@ class MediaAddresses:
             raise found
         return found
 
-    def _fetched(self, address: str) -> bytes:
+    def _fetch(self, address: str) -> bytes:
         url = address
         for _ in range(_REDIRECTS + 1):
             try:
@@ -77,15 +77,15 @@ class MediaAddresses:
                 answer = get(place, self._left, self._until - time.monotonic())
             except (OSError, ValueError) as error:
                 reason = error.args[-1] if error.args else type(error).__name__
-                raise _unread(address, str(reason)) from None
+                raise _unreadable(address, str(reason)) from None
             if answer.status == 200:
                 return answer.body
             if answer.status not in (301, 302, 303, 307, 308):
-                raise _unread(address, f"the answer is {answer.status}")
+                raise _unreadable(address, f"the answer is {answer.status}")
             url = urljoin(url, answer.location)
             if urlsplit(url).scheme == "file" or not self.allows(url):
-                raise _unread(address, "it leads to another host")
-        raise _unread(address, "it leads on and on")
+                raise _unreadable(address, "it leads to another host")
+        raise _unreadable(address, "it leads on and on")
 
     def _file(self, address: str) -> bytes:
         assert self._folder is not None
@@ -93,14 +93,14 @@ class MediaAddresses:
         try:
             path = (folder / unquote(address[len("file://") :])).resolve()
             if not path.is_relative_to(folder):
-                raise _unread(address, "it is not below the folder of --media-dir")
-            with open(path, "rb", opener=_opened) as file:
+                raise _unreadable(address, "it is not below the folder of --media-dir")
+            with open(path, "rb", opener=_open) as file:
                 return file.read(self._left + 1)
         except (OSError, ValueError, RuntimeError):
-            raise _unread(address, "there is no such file") from None
+            raise _unreadable(address, "there is no such file") from None
 
 
-def _opened(path: str, flags: int) -> int:
+def _open(path: str, flags: int) -> int:
     """A regular file, not by a link, and without waiting. Raises OSError."""
     if not stat.S_ISREG(os.lstat(path).st_mode):
         raise FileNotFoundError(path)
@@ -115,8 +115,10 @@ def _check_public(place: Place, address: str) -> None:
         hidden = any(number in network for network in _EMBEDDING)
         is_public = number.is_global and not number.is_multicast and not hidden
         if not is_public and place.host != found[4][0]:
-            raise _unread(address, f"{place.host} leads to {number}, which is no public address")
+            raise _unreadable(
+                address, f"{place.host} leads to {number}, which is no public address"
+            )
 
 
-def _unread(address: str, why: str) -> RequestError:
-    return RequestError(f"{shown(address)[:200]} cannot be read: {why}.", code="bad_medium")
+def _unreadable(address: str, why: str) -> RequestError:
+    return RequestError(f"{without_query(address)[:200]} cannot be read: {why}.", code="bad_medium")

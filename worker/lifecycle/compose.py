@@ -19,10 +19,10 @@ from worker.engine.thread import EngineThread
 from worker.errors import WorkerError
 from worker.lifecycle.adapter_loader import AdapterLoader
 from worker.lifecycle.adapters import ServedAdapters
-from worker.lifecycle.kept import Recalled, open_store
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.loading import Native, gpu_bytes, open_backend, open_draft
 from worker.lifecycle.media import MediaReader
+from worker.lifecycle.persistence import Recalled, open_store
 from worker.lifecycle.prepared import Prepared
 from worker.lifecycle.slots import named_slots
 from worker.llama.companion import Heads

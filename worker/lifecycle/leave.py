@@ -8,7 +8,7 @@ import sys
 import threading
 
 
-def told_to_stop() -> tuple[signal.Signals, ...]:
+def stop_signals() -> tuple[signal.Signals, ...]:
     """The signals that ask a worker to stop; SIGHUP is none where it is ignored, as by nohup."""
     asked = (signal.SIGTERM, signal.SIGINT)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
@@ -18,7 +18,7 @@ def told_to_stop() -> tuple[signal.Signals, ...]:
 
 def leave_when_told() -> None:
     """From now on those signals end the process at once, with 0."""
-    for number in told_to_stop():
+    for number in stop_signals():
         signal.signal(number, _leave_now)
 
 

@@ -25,7 +25,7 @@ from worker.lifecycle.slots import NamedSlots
 from worker.llama.backend import LlamaBackend
 from worker.llama.process import memory
 from worker.llama.process.memory import return_pages
-from worker.llama.residency import allocated
+from worker.llama.residency import placements
 from worker.memory.buffers import is_fused
 from worker.memory.plan import MemoryPlan
 from worker.model.config import ModelConfig
@@ -199,7 +199,7 @@ class Loaded:
         proportional = machine.proportional_bytes()
         draft, context = self.native.draft, self.backend.context
         residency = self.backend.weights.residency
-        places = allocated(residency, context.residency, draft.buffers if draft else ())
+        places = placements(residency, context.residency, draft.buffers if draft else ())
         buffers: dict[str, int] = {}
         for place in places:
             buffers[place.device] = buffers.get(place.device, 0) + place.nbytes

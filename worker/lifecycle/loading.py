@@ -20,7 +20,7 @@ from worker.llama.context import ContextOptions
 from worker.llama.guides.guides import Guides
 from worker.llama.process import openmp
 from worker.llama.process.memory import stay_small
-from worker.llama.residency import allocated, kernels_of
+from worker.llama.residency import kernels_of, placements
 from worker.llama.weights import LoadOptions, Weights
 from worker.memory.buffers import CACHE_ENCODINGS, CHUNK_OUTPUTS, plain_rows
 from worker.memory.embedding import EmbeddingShape, embedding_shape
@@ -121,7 +121,7 @@ def usual_threads(config: ModelConfig) -> int:
 
 def _threads(wanted: int) -> int:
     """So many compute threads, or as many as OpenMP grants."""
-    threads = openmp.granted(wanted)
+    threads = openmp.granted_threads(wanted)
     if threads < wanted:
         log.get("load").warning(
             "OpenMP grants fewer compute threads than are wanted",
@@ -250,7 +250,7 @@ def slots_for(plan: MemoryPlan, kernels: Kernels) -> int:
     slots = plan.num_slots
     if plan.recurrent_bytes:
         return slots
-    whole = slots + kernels.missing(slots)
+    whole = slots + kernels.num_padding(slots)
     steps = plan.num_cells // CELL_STEP
     return whole if slots > 1 and steps // whole == steps // slots else slots
 
@@ -266,7 +266,7 @@ def gpu_bytes(devices: Devices, native: Native) -> int:
     taken = (d.memory_free - now.get(d.name, d.memory_free) for d in devices.chosen)
     # A CPU behind an RPC server does not tell what is free: there llama.cpp's word counts.
     backend, draft = native
-    places = allocated(
+    places = placements(
         backend.weights.residency, backend.context.residency, draft.buffers if draft else ()
     )
     told = (place.nbytes for place in places if place.device != HOST)

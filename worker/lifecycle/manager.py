@@ -15,8 +15,8 @@ import msgspec
 
 from worker import __version__, log
 from worker.errors import CallbackError
+from worker.lifecycle.http_client import TIMEOUT_S, own_address, post, without_query
 from worker.lifecycle.loaded import Loaded
-from worker.lifecycle.post import TIMEOUT_S, own_address, post, shown
 from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
 
@@ -138,11 +138,13 @@ class Manager:
                 return False
             reason = _refusal(url, msgspec.json.encode(self._report(url)))
             if not reason:
-                self._log.info("the manager knows that the worker is ready", url=shown(url))
+                self._log.info("the manager knows that the worker is ready", url=without_query(url))
                 return True
-            self._log.warning("ready callback", url=shown(url), failed=reason, attempt=attempt + 1)
+            self._log.warning(
+                "ready callback", url=without_query(url), failed=reason, attempt=attempt + 1
+            )
         error = CallbackError(
-            f"The manager at {shown(url)} did not accept the ready callback: {reason}.",
+            f"The manager at {without_query(url)} did not accept the ready callback: {reason}.",
             hint="Check --callback-url.",
         )
         with contextlib.suppress(RuntimeError):  # the loop is gone: the worker leaves already

@@ -17,7 +17,7 @@ from worker.cache.media import MediaStore
 from worker.engine.request import Medium
 from worker.errors import QueueFullError, RequestError
 from worker.lifecycle.addresses import MediaAddresses
-from worker.lifecycle.kept import fingerprint
+from worker.lifecycle.persistence import fingerprint
 from worker.lifecycle.prepared import Prepared
 from worker.limits import MEDIA_KEPT, MEDIA_LENT, MEDIUM_MEMORY, MEDIUM_TIME, PIXELS, SOUND
 from worker.llama import library
@@ -29,7 +29,7 @@ from worker.llama.media.frames import (
     EncoderSetup,
     MediumSize,
 )
-from worker.memory.kept import disk_limit
+from worker.memory.saved_states import disk_limit
 from worker.settings import Settings
 
 _decoder = msgspec.msgpack.Decoder(EncodedMedium)
@@ -97,12 +97,12 @@ class MediaReader:
 
     def knows(self, digest: bytes) -> bool:
         """Whether the medium is encoded already."""
-        return self._kept(digest) is not None
+        return self._recall(digest) is not None
 
     def count(self, digest: bytes, data: bytes, kind: str) -> int:
         """Tokens and vectors that it takes, known before it is encoded; blocks. Raises
         RequestError."""
-        if (found := self._kept(digest)) is not None:
+        if (found := self._recall(digest)) is not None:
             return sum(map(self._num_rows, _decoder.decode(found).pieces))
         size = self._encoder.count(data, kind)
         self._check(size)
@@ -112,7 +112,7 @@ class MediaReader:
         """A file's bytes as the model reads them, tokens and vectors; blocks. Raises
         RequestError, and QueueFullError where requests hold too many vectors already."""
         with self._reading:
-            found = self._kept(digest)
+            found = self._recall(digest)
             if found is None:
                 made = self._encoder.encode(data, kind)
                 self.num_encoded += 1
@@ -147,7 +147,7 @@ class MediaReader:
         planes = np.frombuffer(piece.positions, np.int32).reshape(4, -1)
         return Medium(0, vectors, piece.length, planes if planes.size else None, piece.is_causal)
 
-    def _kept(self, digest: bytes) -> bytes | None:
+    def _recall(self, digest: bytes) -> bytes | None:
         with self._lock:
             return self._store.get(digest)
 

@@ -320,7 +320,7 @@ def _layers_without_gpu(settings: Settings) -> int:
 def note_native(what: str, path: Path, config: ModelConfig) -> None:
     """Say what native code does from now on, should it die of it."""
     encodings = ", ".join(config.mix)
-    death.doing(
+    death.note_task(
         f"{what} ({encodings})",
         f"Look at the file with `worker check --deep {path}`; `make install` proves llama.cpp on "
         "this CPU again.",

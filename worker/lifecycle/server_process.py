@@ -49,7 +49,7 @@ class ServerAddress(msgspec.Struct, frozen=True):
 
 
 @contextlib.contextmanager
-def serving(
+def server_process(
     words: Sequence[str],
     environment: Mapping[str, str],
     *,

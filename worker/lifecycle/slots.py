@@ -13,7 +13,7 @@ import numpy as np
 from worker.cache.slot_file import read_slot, write_slot
 from worker.errors import NotSupportedError, RequestError
 from worker.files import private_folder
-from worker.lifecycle.kept import identity_of
+from worker.lifecycle.persistence import identity_of
 
 if TYPE_CHECKING:
     from worker.engine.thread import EngineThread
@@ -94,9 +94,7 @@ class NamedSlots:
         key, tokens = self._sequence(number)
         began = time.monotonic()
         engine = self._engine.engine
-        kept = await self._engine.between_steps(
-            lambda: engine.taken_out(tokens, key, form.shortened)
-        )
+        kept = await self._engine.between_steps(lambda: engine.take_out(tokens, key, form.shorten))
         if kept is None:
             raise RequestError(f"Of slot {number} nothing is kept any more.", param="id_slot")
         try:

@@ -22,18 +22,18 @@ from worker.errors import (
     WorkerError,
     out_of_memory,
 )
-from worker.lifecycle.aside import in_thread
 from worker.lifecycle.sleeper import Sleeper
 from worker.lifecycle.state import Lifecycle, State
+from worker.lifecycle.threads import in_thread
 from worker.lifecycle.watchdog import Watchdog
 from worker.settings import Settings
 
 # Imported in the thread that loads: the service listens before numpy and llama.cpp are there.
 if TYPE_CHECKING:
     from worker.lifecycle.compose import LoadedParts
-    from worker.lifecycle.kept import Recalled
     from worker.lifecycle.loaded import Loaded
     from worker.lifecycle.media import MediaReader
+    from worker.lifecycle.persistence import Recalled
     from worker.lifecycle.prepared import Prepared
 
 # What the step that runs when all requests were ended, or a load that was called off, gets.
@@ -176,9 +176,9 @@ class Worker:
         """Everything that blocks; runs in a thread of its own."""
         media: MediaReader | None = None
         try:
-            with self.timed("imports"):
+            with self.time_part("imports"):
                 from worker.lifecycle.prepared import load_weights, prepare
-            with self.timed("check"):
+            with self.time_part("check"):
                 prepared = self.prepared = prepare(self.model_path, self.settings)
             if self._cancelled.is_set():
                 raise ModelLoadError("Loading was given up.")
@@ -187,13 +187,15 @@ class Worker:
                 from worker.lifecycle.media import MediaReader
 
                 media = MediaReader(self.settings, prepared)
-            with self.timed("weights"):
+            with self.time_part("weights"):
                 weights = load_weights(
                     self.model_path, self.settings, prepared, self._report_progress
                 )
-            with self.timed("more imports"):  # `service/server.py` began them beside the weights
+            with self.time_part(
+                "more imports"
+            ):  # `service/server.py` began them beside the weights
                 from worker.lifecycle.compose import load_parts
-            made = load_parts(weights, self.settings, prepared, media, self.timed)
+            made = load_parts(weights, self.settings, prepared, media, self.time_part)
             self.prepared = made.prepared
             self.parts |= made.native.backend.seconds
             return made
@@ -206,7 +208,7 @@ class Worker:
 
     async def _put_away(self) -> None:
         """Give the model's memory back; kept states stay. Raises UnavailableError."""
-        loaded, began = self._serving(), time.monotonic()
+        loaded, began = self._ready_model(), time.monotonic()
         if self._moving is not None:
             self._moving.cancel()
         await loaded.adapter_loader.settle()
@@ -218,7 +220,7 @@ class Worker:
     async def _bring_back(self) -> None:
         """Load it again. Raises WakeError where that fails, and the next request tries again;
         UnavailableError where the worker has failed too often, or stops."""
-        loaded, prepared, began = self._serving(), self.prepared, time.monotonic()
+        loaded, prepared, began = self._ready_model(), self.prepared, time.monotonic()
         assert prepared is not None
         self._is_waking = True
         log.get("worker").info("the model wakes")
@@ -226,8 +228,8 @@ class Worker:
             again = partial(loaded.load_again, self.model_path, prepared, self._report_progress)
             native = await in_thread("load", again)
         except Exception as error:
-            self._serving()
-            raise self._failed_to_wake(error) from error
+            self._ready_model()
+            raise self._count_failed_wake(error) from error
         finally:
             self._is_waking = False
         self._failed_wakes = 0
@@ -239,7 +241,7 @@ class Worker:
         self._moving = asyncio.create_task(loaded.use_large_pages())
         log.get("worker").info("the model is back", seconds=round(time.monotonic() - began, 3))
 
-    def _failed_to_wake(self, error: Exception) -> UnavailableError:
+    def _count_failed_wake(self, error: Exception) -> UnavailableError:
         """What those who wait are told; after `--wake-attempts` failures the worker has failed."""
         cause = _as_ours(error)
         self._failed_wakes += 1
@@ -255,7 +257,7 @@ class Worker:
         log.get("worker").warning("the model still sleeps", reason=str(told))
         return told
 
-    def _serving(self) -> Loaded:
+    def _ready_model(self) -> Loaded:
         """What is loaded. Raises UnavailableError where the worker stops or has failed."""
         if self.state is State.FAILED:
             raise UnavailableError(f"The worker failed: {self.error}", code="failed")
@@ -267,7 +269,7 @@ class Worker:
         self.fail(_as_ours(error))
 
     @contextlib.contextmanager
-    def timed(self, part: str) -> Generator[None]:
+    def time_part(self, part: str) -> Generator[None]:
         """Note how long a part of the start takes."""
         begun = time.monotonic()
         try:

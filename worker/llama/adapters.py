@@ -12,7 +12,7 @@ import numpy as np
 
 from worker.errors import DoesNotFitError
 from worker.gguf.header import ModelFile
-from worker.gguf.source import pinned
+from worker.gguf.source import pin
 from worker.llama import library
 from worker.llama.library import native
 from worker.model.control_vector import ControlVector
@@ -88,7 +88,7 @@ def add_control_vector(context: Any, control: ControlVector) -> None:
 
 
 def _load(model: Any, file: ModelFile) -> Any:
-    with library.capture_log() as lines, pinned((file,)) as (path,):
+    with library.capture_log() as lines, pin((file,)) as (path,):
         handle = native.llama_adapter_lora_init(model, os.fsencode(path))
     if not handle:
         raise library.failure(

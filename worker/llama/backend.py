@@ -68,9 +68,9 @@ class LlamaBackend:
             self.max_length = min(cells, self.weights.n_ctx_train or cells)
             if embeds is not None:
                 self.max_length = embeds.length
-            with self._timed("context"):
+            with self._time_part("context"):
                 self.context = stack.enter_context(Context(self.weights, context))
-            with self._timed("vocabulary"):
+            with self._time_part("vocabulary"):
                 if guides is None:
                     guides = Guides(Vocab(self.weights.handle, self.max_length))
                 else:
@@ -116,13 +116,13 @@ class LlamaBackend:
         return cls(Weights(path, load), context)
 
     @contextlib.contextmanager
-    def _timed(self, part: str) -> Generator[None]:
+    def _time_part(self, part: str) -> Generator[None]:
         begun = time.perf_counter()
         yield
         self.seconds[part] = time.perf_counter() - begun
 
     def decode(self) -> None:
-        self.spin.timed(self.context.decode)
+        self.spin.time_batch(self.context.decode)
 
     def load_adapter(self, digest: bytes, file: ModelFile) -> None:
         """Load an adapter beside the others, between two batches. Raises as `Adapters.load`."""
@@ -227,7 +227,10 @@ class LlamaBackend:
         threads = self.context.threads, self.context.threads_batch
         for context in contexts:
             context.set_threads(1, 1)
-        with self._timed("warm-up"), ThreadPoolExecutor(1, thread_name_prefix="warm-up") as pool:
+        with (
+            self._time_part("warm-up"),
+            ThreadPoolExecutor(1, thread_name_prefix="warm-up") as pool,
+        ):
             if self.embedder is not None:
                 pool.submit(self._embed_one, self.embedder).result()
             if not self.context.options.embeds:

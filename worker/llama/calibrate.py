@@ -24,7 +24,7 @@ import numpy as np
 
 from worker import log, machine
 from worker.errors import WorkerError
-from worker.files import cache_folder, written_whole
+from worker.files import atomic_write, cache_folder
 from worker.llama import soundness
 from worker.llama.library import build, mute_log
 
@@ -127,12 +127,12 @@ def calibrate(shape: AttentionShape) -> Calibration | None:
     with contextlib.suppress(OSError):
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with written_whole(path) as partial:
+            with atomic_write(path) as partial:
                 partial.write_bytes(msgspec.json.encode(found))
     return found
 
 
-def kept() -> list[Calibration]:
+def known_calibrations() -> list[Calibration]:
     """What is known of this CPU with this library, by shape."""
     found: list[Calibration] = []
     with contextlib.suppress(OSError, WorkerError):
@@ -157,7 +157,7 @@ def _path(shape: AttentionShape) -> Path | None:
 def _measure(shape: AttentionShape) -> Calibration:
     begun = time.perf_counter()
     with _contexts(shape) as contexts:
-        steps = [*_reading(contexts, begun), *_writing(contexts, begun)]
+        steps = [*_time_reading(contexts, begun), *_time_writing(contexts, begun)]
     seconds = [
         sum(_share(step) * taken for step, taken in zip(steps, column, strict=True))
         for column in ([step.fused_s for step in steps], [step.plain_s for step in steps])
@@ -243,7 +243,7 @@ class _Timed:
         return time.thread_time() - started
 
 
-def _reading(contexts: list[_Timed], begun: float) -> list[StepTimes]:
+def _time_reading(contexts: list[_Timed], begun: float) -> list[StepTimes]:
     """All slots hold _READ tokens afterwards."""
     steps: list[StepTimes] = []
     for timed in contexts:
@@ -257,7 +257,7 @@ def _reading(contexts: list[_Timed], begun: float) -> list[StepTimes]:
     return steps
 
 
-def _writing(contexts: list[_Timed], begun: float) -> list[StepTimes]:
+def _time_writing(contexts: list[_Timed], begun: float) -> list[StepTimes]:
     steps: list[StepTimes] = []
     for depth in _DEPTHS:
         for timed in contexts:

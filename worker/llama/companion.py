@@ -17,7 +17,7 @@ from worker.llama.backend import LlamaBackend
 from worker.llama.context import Context, ContextOptions
 from worker.llama.library import native
 from worker.llama.weights import LoadOptions, Weights
-from worker.memory.beside import HEAD_OUTPUTS
+from worker.memory.companions import HEAD_OUTPUTS
 
 
 class Companion:
@@ -112,11 +112,11 @@ class Heads(Companion):
         self._width = native.llama_model_n_embd_out(weights.handle)
         self.fed = context.feed(self._width)
 
-    def hidden(self, row: int) -> np.ndarray:
+    def hidden_state(self, row: int) -> np.ndarray:
         """The row's hidden state; all rows of its batch have outputs."""
         return hidden_states.hidden_rows(self.context.handle, row + 1, self._width)[row]
 
-    def model_hidden(self, rows: int) -> np.ndarray:
+    def model_hidden_state(self, rows: int) -> np.ndarray:
         """The model's hidden states in the rows that it computed last."""
         return hidden_states.hidden_rows(self._beside.handle, rows, self._width)
 

@@ -17,8 +17,8 @@ from worker.llama.adapters import add_control_vector
 from worker.llama.library import native
 from worker.llama.residency import cache_residency, check_cells
 from worker.llama.weights import Weights
-from worker.memory.beside import HEAD_LENGTH
 from worker.memory.buffers import CHUNK_OUTPUTS
+from worker.memory.companions import HEAD_LENGTH
 from worker.memory.plan import CELL_STEP, whole_cells
 from worker.model.control_vector import ControlVector
 
@@ -107,7 +107,7 @@ class Context:
         capacity = native.llama_n_batch(self.handle)
         most = min(options.num_slots + options.chunk_outputs, capacity)
         self.batch = Batch(capacity, max_outputs=most)
-        self._batch = _wired(self.batch)
+        self._batch = _wire(self.batch)
         saved = native.llama_n_rs_seq(self.handle)
         self.takes_back = saved if weights.is_recurrent else capacity
 
@@ -217,7 +217,7 @@ class Context:
     def feed(self, width: int) -> np.ndarray:
         """Give each row a vector beside its token: float32 [capacity, width], of the next batch."""
         fed = np.zeros((self.batch.capacity, width), np.float32)
-        self._batch = _wired(self.batch, fed)
+        self._batch = _wire(self.batch, fed)
         return fed
 
     def share_batch(self, other: Context) -> None:
@@ -241,7 +241,7 @@ class Context:
 
     def _decode_vectors(self, batch: Batch) -> None:
         """Compute rows of a medium, which have no tokens."""
-        wired = _wired(batch, batch.vectors)
+        wired = _wire(batch, batch.vectors)
         wired.n_tokens = batch.size
         if batch.is_causal:
             self._decode(wired)
@@ -270,7 +270,7 @@ class Context:
         """Compute one token in an empty slot; the batch that is being filled stays as it is."""
         batch = Batch(1)
         batch.add_one(0, 0, slot)
-        wired = _wired(batch)
+        wired = _wire(batch)
         wired.n_tokens = 1
         self._decode(wired)
 
@@ -360,7 +360,7 @@ class Context:
         self.close()
 
 
-def _wired(batch: Batch, fed: np.ndarray | None = None) -> native.llama_batch:
+def _wire(batch: Batch, fed: np.ndarray | None = None) -> native.llama_batch:
     """A native batch whose pointers lead into the numpy arrays of `batch`.
 
     fed: float32 [capacity, width], what goes into each row beside its token; or in its place, where

@@ -51,7 +51,7 @@ death.watch()
 with bare_package():
     import llama_cpp.llama_cpp as native
 
-openmp.loaded()
+openmp.drop_spin_variable()
 
 FOLDER = Path(native._lib._name).parent  # pyright: ignore
 DEVICE_KINDS = ("cpu", "gpu", "igpu", "accelerator", "meta")  # enum ggml_backend_dev_type

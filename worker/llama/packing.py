@@ -34,7 +34,7 @@ def packed_encodings() -> tuple[PackedEncoding, ...]:
     for number, encoding in ENCODINGS.items():
         if encoding.name in NEVER_WEIGHTS:
             continue
-        sizes = {rows: _stored(lib, device, types, number, rows) for rows in _ROWS}
+        sizes = {rows: _stored_bytes(lib, device, types, number, rows) for rows in _ROWS}
         if stored := sizes[_ROWS[-1]]:
             plain = _ROWS[-1] * _WIDTH // encoding.block * encoding.nbytes
             least = next(rows for rows in _ROWS if sizes[rows])
@@ -54,7 +54,9 @@ def _buffer_types(lib: ctypes.CDLL, device: int) -> Iterator[int]:
             yield kind
 
 
-def _stored(lib: ctypes.CDLL, device: int | None, types: list[int], number: int, rows: int) -> int:
+def _stored_bytes(
+    lib: ctypes.CDLL, device: int | None, types: list[int], number: int, rows: int
+) -> int:
     """Bytes that a matrix takes in the first type of buffer that can multiply with it; or 0."""
     for kind in types:
         context = lib.ggml_init(signatures.InitParams(1 << 16, None, True))

@@ -219,7 +219,7 @@ def kernels_of(
     )
 
 
-def allocated(
+def placements(
     weights: WeightsResidency, cache: CacheResidency, draft: _Sizes = ()
 ) -> tuple[Placement, ...]:
     """Bytes of weights, cells and compute buffers on each device; in one, those of what guesses.

@@ -20,7 +20,7 @@ import msgspec
 from worker import log, machine
 from worker.child import Child, ProcessEnd
 from worker.errors import BackendError, WorkerError
-from worker.files import cache_folder, written_whole
+from worker.files import atomic_write, cache_folder
 from worker.llama import variants
 from worker.llama.process import death
 
@@ -175,7 +175,7 @@ def anew() -> tuple[str, Soundness]:
     Of a build with several variants that is the best sound one, or the last one if none is.
     Raises what `Proof.verdict` raises.
     """
-    names = [variant.name for variant in variants.ranked(library_folder())] or [""]
+    names = [variant.name for variant in variants.rank_variants(library_folder())] or [""]
     while True:
         name = names.pop(0)
         found = _ProofChild(name).verdict()
@@ -225,7 +225,7 @@ def remember(key: str, verdict: Soundness) -> None:
     for folder in _folders():
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
-            with written_whole(folder / f"{key}.json") as partial:
+            with atomic_write(folder / f"{key}.json") as partial:
                 partial.write_bytes(msgspec.json.encode(verdict))
             return
     log.get("proof").warning(

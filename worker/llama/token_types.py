@@ -17,7 +17,7 @@ import numpy as np
 from worker.gguf.header import ModelFile, TensorInfo
 from worker.gguf.quant import ENCODINGS
 from worker.gguf.reader import read_header
-from worker.gguf.source import pinned
+from worker.gguf.source import pin
 
 _TOKENS, _TYPES = "token_embd.weight", "token_types.weight"
 
@@ -34,7 +34,7 @@ class TokenTypes:
     def of(cls, files: Sequence[ModelFile], sep: int) -> Self | None:
         """Of a model's files; None: it does not have two types. Raises ModelFileError."""
         found: dict[str, FileRows] = {}
-        with pinned(files) as paths:
+        with pin(files) as paths:
             for path in paths:
                 for tensor in read_header(path).tensors:
                     if tensor.name in (_TOKENS, _TYPES):

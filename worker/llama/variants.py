@@ -34,16 +34,16 @@ class Variant(msgspec.Struct, frozen=True):
 _loaded: list[Variant] = []  # one at most: a second one would be a second device
 
 
-def found(folder: Path) -> tuple[str, ...]:
+def variant_names(folder: Path) -> tuple[str, ...]:
     """Names of all variants in llama.cpp's folder."""
     names = (path.name for path in folder.glob(f"{_PREFIX}*{_SUFFIX}"))
     return tuple(sorted(name[len(_PREFIX) : -len(_SUFFIX)] for name in names))
 
 
 @functools.cache
-def ranked(folder: Path) -> tuple[Variant, ...]:
+def rank_variants(folder: Path) -> tuple[Variant, ...]:
     """The variants in llama.cpp's folder that this CPU can run, the best first."""
-    paths = {name: folder / f"{_PREFIX}{name}{_SUFFIX}" for name in found(folder)}
+    paths = {name: folder / f"{_PREFIX}{name}{_SUFFIX}" for name in variant_names(folder)}
     every = [Variant(name, path, _score(path)) for name, path in paths.items()]
     able = [variant for variant in every if variant.score > 0]
     return tuple(sorted(able, key=lambda variant: -variant.score))
@@ -56,7 +56,7 @@ def choose(folder: Path, is_sound: Callable[[str], bool]) -> Variant | None:
 
     None in a build that has no variants. Raises BackendError where none is left.
     """
-    names, able = found(folder), ranked(folder)
+    names, able = variant_names(folder), rank_variants(folder)
     told = os.environ.get(TOLD)
     if told:
         if chosen := next((variant for variant in able if variant.name == told), None):

@@ -14,7 +14,7 @@ from worker.budget import Budget
 from worker.errors import BackendError, ModelLoadError, RequestError, UnavailableError
 from worker.llama import library
 from worker.llama.library import native
-from worker.llama.parts import (
+from worker.llama.text_parts import (
     MAX_PART,
     ControlCuts,
     SafeCuts,
@@ -90,10 +90,10 @@ class Vocab:
         self._is_bpe = kind == native.LLAMA_VOCAB_TYPE_BPE
         self._is_wordpiece = kind == native.LLAMA_VOCAB_TYPE_WPM
         self._normalizer = [
-            _told(model, f"tokenizer.ggml.normalizer.{name}")
+            _field(model, f"tokenizer.ggml.normalizer.{name}")
             for name in ("lowercase", "strip_accents")
         ]
-        self._unknown = int(_told(model, "tokenizer.ggml.unknown_token_id") or _UNKNOWN_WORD)
+        self._unknown = int(_field(model, "tokenizer.ggml.unknown_token_id") or _UNKNOWN_WORD)
         self.max_history = max_history
         self.adds_bos = bool(native.llama_vocab_get_add_bos(handle))
         self.adds_eos = bool(native.llama_vocab_get_add_eos(handle))
@@ -119,7 +119,7 @@ class Vocab:
         ends = library.quick(native.llama_vocab_is_eog)
         are_ends = map(ends, repeat(handle), range(self.size))
         self.end_tokens = frozenset(compress(range(self.size), are_ends))
-        self.suppressed = self._suppressed()
+        self.suppressed = self._suppressed_ids()
         self.pieces = Pieces(self.size, lambda token: self._piece(token, special=False))
         self.spelled = Pieces(
             self.size, lambda token: self.pieces[token] or self.name(token).encode()
@@ -154,7 +154,7 @@ class Vocab:
         """The model is about to go; what was learned of the vocabulary stays."""
         self._handle = None
 
-    def _suppressed(self) -> tuple[int, ...]:
+    def _suppressed_ids(self) -> tuple[int, ...]:
         count = ctypes.c_int32(0)
         array = native.llama_vocab_get_suppress_tokens(self.handle, ctypes.pointer(count))
         ids = [int(array[i]) for i in range(count.value)] if array else []
@@ -213,7 +213,7 @@ class Vocab:
         attribute = library.quick(native.llama_vocab_get_attr)
         return [attribute(self.handle, token) for token in range(self.size)]
 
-    def _sought(self, passed_over: int) -> dict[str, int]:
+    def _special_texts(self, passed_over: int) -> dict[str, int]:
         """Tokens that are looked for in a text before it is split, but those with an attribute of
         `passed_over`."""
         return {
@@ -228,7 +228,7 @@ class Vocab:
         hidden = [bool(found & _HIDDEN) for found in self._attributes]
         return WordPiece(
             ["" if hides else text for text, hides in zip(self._texts, hidden, strict=True)],
-            (self._sought(_HIDDEN), self._sought(0)),
+            (self._special_texts(_HIDDEN), self._special_texts(0)),
             self._unknown,
             lowercase=None if lowercase is None else lowercase == "true",
             strips_accents=None if strips_accents is None else strips_accents == "true",
@@ -243,7 +243,7 @@ class Vocab:
         pairs = pairs_of(self._texts) if is_spm else None
 
         def splitter(passed_over: int) -> Splitter:
-            sought = self._sought(passed_over)
+            sought = self._special_texts(passed_over)
             if self._is_wordpiece and not any(map(str.isspace, "".join(sought))):
                 return space_parts
             strips = any(self._attributes[token] & _STRIPS for token in sought.values())
@@ -340,7 +340,7 @@ class Vocab:
         return buffer.raw[:count] if count > 0 else b""
 
 
-def _told(model: Any, key: str) -> str | None:
+def _field(model: Any, key: str) -> str | None:
     """A number or truth value of the file; None: it does not say."""
     room = ctypes.create_string_buffer(16)
     length = native.llama_model_meta_val_str(model, key.encode(), room, len(room))  # pyright: ignore

@@ -14,7 +14,7 @@ from worker import log
 from worker.errors import ResidencyError, UsageError
 from worker.gguf.header import ModelFile
 from worker.gguf.reader import read_header
-from worker.gguf.source import pinned
+from worker.gguf.source import pin
 from worker.gguf.splits import open_header
 from worker.llama import library
 from worker.llama.adapters import Adapters
@@ -96,7 +96,7 @@ class Weights:
         n_gpu_layers = _layers_to_offload(options, offloading)
         params, kept = _params(options, n_gpu_layers, on_progress)
         try:
-            with pinned(options.files) as paths:
+            with pin(options.files) as paths:
                 self.residency = weights_residency(self._load(path, paths, params))
                 if not options.vocab_only:
                     check_layers(self.residency, n_gpu_layers, offloading)
@@ -243,7 +243,7 @@ def _params(
         kept.append(array)
         params.kv_overrides = array
     if on_progress is not None:
-        callback = native.llama_progress_callback(_guarded(on_progress))
+        callback = native.llama_progress_callback(_guard(on_progress))
         kept.append(callback)
         params.progress_callback = callback
     return params, kept
@@ -266,7 +266,7 @@ def _overrides(overrides: Sequence[Override]) -> Any:
     return array
 
 
-def _guarded(report: Callable[[float], bool]) -> Callable[[float, object], bool]:
+def _guard(report: Callable[[float], bool]) -> Callable[[float, object], bool]:
     def progress(share: float, _user: object) -> bool:
         try:
             return bool(report(share))

@@ -67,10 +67,10 @@ class WordPiece:
         if self._decomposes:
             text = unicodedata.normalize("NFD", text)
         return [
-            token for word in text.translate(self._split).split() for token in self._spelled(word)
+            token for word in text.translate(self._split).split() for token in self._spell(word)
         ]
 
-    def _spelled(self, word: str) -> list[int]:
+    def _spell(self, word: str) -> list[int]:
         """The longest pieces, from the left."""
         if len(word) > _LONGEST_WORD:
             return [self._unknown]

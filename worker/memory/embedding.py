@@ -12,7 +12,7 @@ from worker.memory.buffers import (
     output_bytes,
     step_bytes,
 )
-from worker.memory.kept import state_bytes
+from worker.memory.saved_states import state_bytes
 from worker.model.config import ModelConfig
 from worker.model.vectors import LONGEST_IN_PARTS, pooling_of
 from worker.settings import Settings

@@ -18,7 +18,6 @@ import msgspec
 from worker.errors import DoesNotFitError
 from worker.limits import MEDIA_KEPT, MEDIA_LENT
 from worker.machine import Memory, human_bytes
-from worker.memory.beside import HEAD_LENGTH, adapters_bytes, draft_bytes, heads_bytes, room_bytes
 from worker.memory.buffers import (
     CHUNK_OUTPUTS,
     PIECE_ROWS,
@@ -30,8 +29,14 @@ from worker.memory.buffers import (
     used_bytes,
     weights_bytes,
 )
+from worker.memory.companions import (
+    HEAD_LENGTH,
+    adapters_bytes,
+    draft_bytes,
+    heads_bytes,
+    room_bytes,
+)
 from worker.memory.embedding import EmbeddingShape, embedding_bytes, embedding_shape, longest_text
-from worker.memory.kept import MIB, copy_bytes, memory_limit, state_bytes
 from worker.memory.offload import (
     HOST,
     Moved,
@@ -42,6 +47,7 @@ from worker.memory.offload import (
     named_tensors,
     place,
 )
+from worker.memory.saved_states import MIB, copy_bytes, memory_limit, state_bytes
 from worker.model.adapter import AdapterConfig
 from worker.model.config import ModelConfig
 from worker.model.projector import ProjectorConfig
@@ -237,7 +243,7 @@ def estimate(
                without the experts of some
     context    `config.context` for each sequence, at most DEFAULT_CELLS, at most DEFAULT_SHARE of
                the memory that the weights leave, at least MIN_CELLS
-    cache      a share of the host's memory that all this leaves (`kept.py`)
+    cache      a share of the host's memory that all this leaves (`saved_states.py`)
 
     A cache that was asked for is taken from the memory before the context is chosen. It never
     costs sequences or layers.
@@ -250,14 +256,14 @@ def estimate(
     for _ in range(_ROUNDS if ask is not None and not memory.devices else 0):
         assert ask is not None
         sizes = plan.num_cells, plan.num_slots
-        beside = beside._replace(said=_said(config, settings, plan, ask))
+        beside = beside._replace(said=_ask_sizes(config, settings, plan, ask))
         plan = _fit(config, settings, memory, beside)
         if (plan.num_cells, plan.num_slots) == sizes:
             break
     return plan
 
 
-def _said(config: ModelConfig, settings: Settings, plan: MemoryPlan, ask: AskBuffers) -> _Said:
+def _ask_sizes(config: ModelConfig, settings: Settings, plan: MemoryPlan, ask: AskBuffers) -> _Said:
     """What the library says of a plan's sizes."""
     slots, cells = plan.num_slots, min(plan.num_cells, _ASKED_CELLS)
     settings = msgspec.structs.replace(settings, parallel=slots)
@@ -268,23 +274,23 @@ def _said(config: ModelConfig, settings: Settings, plan: MemoryPlan, ask: AskBuf
         estimated = embedding_bytes(config, settings, shape)
         vectors = found.compute - compute_bytes(estimated.step)
         if config.only_embeds:
-            state = _shared(found.recurrent, shape.inputs, state_bytes(config))
+            state = _bytes_each(found.recurrent, shape.inputs, state_bytes(config))
             cells = shape.cells if shape.has_cells else 0
-            return _Said(_shared(found.kv, cells, per_token), state, vectors, 0, vectors)
+            return _Said(_bytes_each(found.kv, cells, per_token), state, vectors, 0, vectors)
     whole = ask(settings, cells, chunk_outputs=CHUNK_OUTPUTS)
     pieces = msgspec.structs.replace(settings, ubatch_size=min(settings.ubatch_size, PIECE_ROWS))
     first = ask(pieces, cells, unified=False, chunk_outputs=0)
     own = _own(cells, slots)
     return _Said(
-        _shared(whole.kv, cells, per_token),
-        _shared(whole.recurrent, slots, _states(config, settings)),
+        _bytes_each(whole.kv, cells, per_token),
+        _bytes_each(whole.recurrent, slots, _states(config, settings)),
         whole.compute - compute_bytes(step_bytes(config, settings, cells)),
         vectors,
         first.compute - used_bytes(config, settings, cells, seen_cells=own),
     )
 
 
-def _shared(nbytes: int, count: int, estimated: int) -> int:
+def _bytes_each(nbytes: int, count: int, estimated: int) -> int:
     """Bytes for each of `count`: what is estimated, if that is the same but for rounding."""
     return estimated if abs(nbytes - count * estimated) <= _ROUNDING else nbytes // count
 
@@ -306,7 +312,7 @@ def _fit(config: ModelConfig, settings: Settings, memory: Memory, beside: _Besid
         num_cells = settings.ctx_size
     else:
         fitting = _longest(config, settings, memory, beside, layers, DEFAULT_SHARE)
-        num_cells = max(MIN_CELLS, min(_wanted(config, settings), fitting))
+        num_cells = max(MIN_CELLS, min(_default_cells(config, settings), fitting))
     plan = _sum(config, settings, memory, beside, whole_cells(num_cells), layers)
     return msgspec.structs.replace(
         plan,
@@ -359,7 +365,7 @@ def check_room(plan: MemoryPlan, memory: Memory) -> None:
             raise DoesNotFitError(f"It needs {need}, and {room} are available.")
 
 
-def _wanted(config: ModelConfig, settings: Settings) -> int:
+def _default_cells(config: ModelConfig, settings: Settings) -> int:
     if config.only_embeds:
         return longest_text(config)
     return min(config.context * settings.slots or DEFAULT_CELLS, DEFAULT_CELLS)
@@ -375,7 +381,7 @@ def _fit_slots_and_layers(
         given = msgspec.structs.replace(settings, parallel=slots, cache_ram=None)
         for layers, experts in layers_to_try(config, settings, memory):
             given = msgspec.structs.replace(given, cpu_moe=experts)
-            useful = min(_wanted(config, given), OFFLOADING_CELLS) if layers else MIN_CELLS
+            useful = min(_default_cells(config, given), OFFLOADING_CELLS) if layers else MIN_CELLS
             cells = whole_cells(settings.ctx_size or useful)
             if _sum(config, given, memory, beside, cells, layers).fits:
                 return slots, layers, experts

@@ -76,7 +76,7 @@ def load_adapter(
     name = Path(path).name
     keys = header.keys
     if keys.get("general.type") != "adapter" and "adapter.type" not in keys:
-        raise _refused("NOT_ADAPTER", f"{name} is not an adapter.", hint="Pass a LoRA adapter.")
+        raise _refusal("NOT_ADAPTER", f"{name} is not an adapter.", hint="Pass a LoRA adapter.")
     fields = Fields(header, check_architecture(header))
     for key, wanted in (("general.type", "adapter"), ("adapter.type", "lora")):
         if fields.text(key) != wanted:
@@ -120,7 +120,7 @@ def _check_tokens(name: str, invocation: tuple[int, ...], base: Header) -> None:
     size = len(Fields(base, "").strings("tokenizer.ggml.tokens") or ())
     unknown = [token for token in invocation if token >= size]
     if unknown:
-        raise _refused(
+        raise _refusal(
             "ADAPTER_MISMATCH",
             f"{name} is invoked by the token {unknown[0]}, and the model has {size}.",
             field=_INVOCATION,
@@ -136,28 +136,28 @@ def _pairs(name: str, tensors: Iterable[TensorInfo]) -> dict[str, tuple[TensorIn
     for tensor in tensors:
         match = _PART.fullmatch(tensor.name)
         if match is None:
-            raise _refused(
+            raise _refusal(
                 "ADAPTER_KIND",
                 f"{name} replaces {tensor.name}, and only products of two matrices are served.",
                 field=tensor.name,
             )
         if ENCODINGS[tensor.type].name in NEVER_WEIGHTS:
-            raise _refused(
+            raise _refusal(
                 "TENSOR_TYPE",
                 f"{tensor.name} is stored as {ENCODINGS[tensor.type].name}.",
                 field=tensor.name,
             )
         found.setdefault(match[1], {})[match[2]] = tensor
     if not found:
-        raise _refused("NO_TENSORS", f"{name} changes nothing: it holds no tensors.")
+        raise _refusal("NO_TENSORS", f"{name} changes nothing: it holds no tensors.")
     for target, parts in found.items():
         missing = {"a", "b"} - parts.keys()
         if missing:
             absent = f"{target}.lora_{missing.pop()}"
-            raise _refused("MISSING_TENSOR", f"The tensor {absent} is missing.", field=absent)
+            raise _refusal("MISSING_TENSOR", f"The tensor {absent} is missing.", field=absent)
         a, b = _shape(parts["a"]), _shape(parts["b"])
         if _rank(target, parts["a"]) != b[0] or a[2:] != b[2:]:
-            raise _refused(
+            raise _refusal(
                 "TENSOR_SHAPE",
                 f"{target} is changed by a product of {list(a)} and {list(b)}, which do not fit.",
                 field=target,
@@ -171,7 +171,7 @@ def _check_fits(
     """Raise ModelFileError unless all that is changed is there, in its shape."""
     model = base.keys.get("general.architecture")
     if architecture != model:
-        raise _refused(
+        raise _refusal(
             "ADAPTER_MISMATCH",
             f"{name} is for {architecture} models, and this is a {model}.",
             field="general.architecture",
@@ -183,7 +183,7 @@ def _check_fits(
     for target, (a, b) in pairs.items():
         tensor = tensors.get(target)
         if tensor is None:
-            raise _refused(
+            raise _refusal(
                 "ADAPTER_MISMATCH",
                 f"{name} changes {target}, which the model does not have.",
                 field=target,
@@ -195,7 +195,7 @@ def _check_fits(
         else:
             changed = (rows[0], columns[1], *rows[2:])
         if changed != _shape(tensor):
-            raise _refused(
+            raise _refusal(
                 "ADAPTER_MISMATCH",
                 f"{name} changes {target} as if it had the shape {list(changed)}, and it has "
                 f"{list(_shape(tensor))}.",
@@ -205,7 +205,7 @@ def _check_fits(
                 hint=_OTHER,
             )
         if ENCODINGS[tensor.type].name == "NVFP4":
-            raise _refused(
+            raise _refusal(
                 "ADAPTER_MISMATCH",
                 f"{target} is stored as NVFP4, which no adapter can change.",
                 field=target,
@@ -226,6 +226,6 @@ def _shape(tensor: TensorInfo) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _refused(code: str, message: str, *, field: str | None = None, got: object = None,
+def _refusal(code: str, message: str, *, field: str | None = None, got: object = None,
              limit: object = None, hint: str = RECONVERT) -> ModelFileError:  # fmt: skip
     return refuse(code, message, field=field, got=got, limit=limit, hint=hint)

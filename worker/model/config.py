@@ -27,7 +27,7 @@ from worker.model.hyperparameters import (
     rope_config,
     sampling_defaults,
 )
-from worker.model.overrides import NO_WISHES, Override, Wishes, overridden
+from worker.model.overrides import NO_WISHES, Override, Wishes, override
 from worker.model.tokenizer import TokenizerConfig, tokenizer_config
 from worker.model.vectors import VectorConfig, vector_config
 
@@ -156,7 +156,7 @@ def load_config(
     """
     written = open_header(path)
     overrides = wishes.overrides(written)
-    header = overridden(written, overrides)
+    header = override(written, overrides)
     try:
         check(header, purpose)
     except ModelFileError as error:
@@ -178,7 +178,7 @@ def config_of(header: Header) -> ModelConfig:
     architecture = header.keys.get("general.architecture")
     fields = Fields(header, architecture if isinstance(architecture, str) else "")
     if not fields.architecture:
-        fields.missing("general.architecture")
+        fields.refuse_missing("general.architecture")
     count = fields.count
     layers = count(".block_count") or 0
     embedding = count(".embedding_length") or 0

@@ -81,7 +81,7 @@ class Wishes(msgspec.Struct, frozen=True):
 NO_WISHES = Wishes()
 
 
-def overridden(header: Header, overrides: dict[str, bool | int | float | str]) -> Header:
+def override(header: Header, overrides: dict[str, bool | int | float | str]) -> Header:
     """The header with these keys, as if the file had them."""
     types = {key: TYPES[_KINDS[type(value)][0]] for key, value in overrides.items()}
     return msgspec.structs.replace(

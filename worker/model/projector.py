@@ -90,11 +90,11 @@ def load_projector(path: Path) -> ProjectorConfig:
     header = read_header(path)
     keys = header.keys
     if keys.get("general.architecture") != "clip":
-        raise _refused("NOT_PROJECTOR", f"{path.name} is not a projector.")
+        raise _refusal("NOT_PROJECTOR", f"{path.name} is not a projector.")
     fields = Fields(header, "clip")
     has = {name: keys.get(f"clip.has_{name}_encoder") is True for name in _MODALITIES}
     if not any(has.values()):
-        raise _refused("NOT_PROJECTOR", f"{path.name} accepts neither images nor audio.")
+        raise _refusal("NOT_PROJECTOR", f"{path.name} accepts neither images nor audio.")
     kinds = ("clip.projector_type", *(f"clip.{name}.projector_type" for name in _MODALITIES))
     kind = next((found for key in kinds if (found := fields.text(key))), "")
     numbers = {
@@ -126,7 +126,7 @@ def check_projector(projector: ProjectorConfig, model: ModelConfig) -> None:
     """Raise ModelFileError where its vectors have another width than the model's."""
     if projector.output not in (0, model.embedding):
         name = Path(projector.path).name
-        raise _refused(
+        raise _refusal(
             "PROJECTOR_MISMATCH",
             f"{name} makes embeddings of {projector.output} numbers, and the model's have "
             f"{model.embedding}.",
@@ -189,5 +189,5 @@ def _number(fields: Fields, key: str, least: int, most: int) -> int:
     return value
 
 
-def _refused(code: str, why: str) -> ModelFileError:
+def _refusal(code: str, why: str) -> ModelFileError:
     return refuse(code, why, hint=_OTHER)

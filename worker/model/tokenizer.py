@@ -150,7 +150,7 @@ class TokenizerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 def tokenizer_config(fields: Fields) -> TokenizerConfig:
     """The tokenizer of a header. Raises ModelFileError where llama.cpp does not know it."""
-    model = fields.text("tokenizer.ggml.model") or fields.missing("tokenizer.ggml.model")
+    model = fields.text("tokenizer.ggml.model") or fields.refuse_missing("tokenizer.ggml.model")
     pre = fields.text("tokenizer.ggml.pre")
     family = FAMILIES.get(model)
     if family is None:

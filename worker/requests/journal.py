@@ -249,7 +249,7 @@ class Journal:
         self.outcomes.note(record.pattern, record.status, record.code)
         if not record.is_told:
             return
-        ended = record.ended(self.model)
+        ended = record.summary(self.model)
         self.recent.appendleft(ended)
         self.num_ended += 1
         self.num_errors += ended.outcome == "error"

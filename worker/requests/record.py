@@ -111,11 +111,11 @@ class RequestRecord:
         return getattr(self._error or (self.work and self.work.error), "param", None)
 
     def prepare(self, end: asyncio.Future[None]) -> None:
-        """It is made ready for the engine, until `end` is cancelled or `prepared` is called."""
+        """It is made ready for the engine, until `end` is cancelled or `on_prepared` is called."""
         self._preparing = end
         self._journal.begin(self)
 
-    def prepared(self) -> None:
+    def on_prepared(self) -> None:
         """It is ready, or never will be."""
         self._preparing = None
         self._journal.leave(self)
@@ -125,11 +125,11 @@ class RequestRecord:
         work.on_end = self._on_end
         self._journal.begin(self)
 
-    def failed(self, error: Exception) -> None:
+    def on_failure(self, error: Exception) -> None:
         """Its client is told of this error; the first one counts."""
         self._error = self._error or error
 
-    def answered(self, status: int | None) -> None:
+    def on_answer(self, status: int | None) -> None:
         """Its answer has ended; None: before it began."""
         if isinstance(self._error, LeftError):
             self._has_left, self._error, status = True, None, None
@@ -182,7 +182,7 @@ class RequestRecord:
         elif self.work is not None and self.work.is_over:
             self._journal.leave(self)
 
-    def ended(self, model: str) -> EndedRequest:
+    def summary(self, model: str) -> EndedRequest:
         work, now = self.work, time.monotonic()
         sums = None if work is None else work.sums(now)
         first = None if sums is None else sums.first_token
@@ -230,4 +230,4 @@ def note(error: Exception) -> None:
     """The client of the request at hand is told of this error."""
     record = current()
     if record is not None:
-        record.failed(error)
+        record.on_failure(error)

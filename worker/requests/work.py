@@ -79,7 +79,7 @@ class RequestWork:
         """End it; its reader gets the error."""
         self._stream.fail(error)
 
-    def ended(self, delta: Delta) -> None:
+    def end(self, delta: Delta) -> None:
         if delta.id not in self._running:
             return
         self.ended_at = time.monotonic()
@@ -102,7 +102,7 @@ class RequestWork:
         if not self._running:
             self._end()
 
-    def left(self) -> None:
+    def leave(self) -> None:
         """Its client reads no more."""
         self.ended_at = time.monotonic()
         self.was_left = self.error is None
@@ -159,7 +159,7 @@ class RequestWork:
         return gaps / (self.ended_at - sums.first_token)
 
     def _look(self, name: str) -> None:
-        standing = self._lane.standing(name)
+        standing = self._lane.status_of(name)
         if standing is not None:
             self._seen[name] = standing
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from worker import log
-from worker.api.answer.shapes import shaped
+from worker.api.answer.shapes import error_body
 from worker.api.page import page
 from worker.errors import NotAuthenticatedError, RequestError, UnavailableError, WorkerError
 from worker.http import paths
@@ -87,7 +87,7 @@ class Gate:
         answer = self._answer(scope, entrance)
         if answer is not None:
             record.is_early = True
-            record.answered(answer.status)
+            record.on_answer(answer.status)
             scope.pop(WIRE, None)  # it holds this scope
         elif _is_work(scope):
             self._num_entering += 1
@@ -156,7 +156,7 @@ class Gate:
                 sleeper.go()
             if "path_template" in scope:  # Litestar has found a route
                 record.pattern = f"{scope['method']} {scope['path_template']}"
-            record.answered(status)
+            record.on_answer(status)
 
     def _answer(self, scope: Any, entrance: _Entrance) -> WholeAnswer | None:
         preflight = self._cors.preflight(scope)
@@ -207,9 +207,9 @@ def _is_work(scope: Any) -> bool:
 def _refusal_of(scope: Any, entrance: _Entrance, error: WorkerError) -> WholeAnswer:
     if _is_work(scope):
         entrance.record.pattern = f"POST {scope['path']}"
-    entrance.record.failed(error)
+    entrance.record.on_failure(error)
     status, reply, headers = reply_of_ours(error)
-    body = msgspec.json.encode(shaped(scope["path"], status, reply))
+    body = msgspec.json.encode(error_body(scope["path"], status, reply))
     fields = [(name.encode(), value.encode()) for name, value in headers.items()]
     fields += [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     return WholeAnswer(status, [*fields, *entrance.fields], body)

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from worker import __version__
-from worker.api.answer.shapes import shaped
+from worker.api.answer.shapes import error_body
 from worker.api.described import EVENTS, JSON, LINES, Api, Described
 from worker.errors import RequestError
 from worker.http import paths
@@ -55,15 +55,15 @@ def document_of(apis: tuple[Api, ...], *, model_id: str, has_key: bool) -> dict[
         for path in sorted(route.handler.paths)
     ]
     error = reply_of_ours(RequestError(""))[:2]
-    errors = {path: type(shaped(path, *error)) for *_, path in table}
+    errors = {path: type(error_body(path, *error)) for *_, path in table}
     routes = [route for _, route, _ in table]
     taken = [route.takes for route in routes if route.takes is not None]
-    schemas = Schemas(taken, [*_given(routes), *errors.values()])
+    schemas = Schemas(taken, [*_answer_types(routes), *errors.values()])
     found: dict[str, dict[str, Any]] = {}
     for api, route, path in table:
         operation = _operation(route, path, schemas, errors[path], model_id) | {"tags": [api.name]}
         (method,) = set(route.handler.http_methods) - {"HEAD"}
-        found.setdefault(route.shown(path), {})[method.lower()] = operation
+        found.setdefault(route.openapi_path(path), {})[method.lower()] = operation
     responses = {kind.__name__: _error(schemas.of(kind)) for kind in errors.values()}
     return {
         "openapi": "3.1.0",
@@ -80,7 +80,7 @@ def document_of(apis: tuple[Api, ...], *, model_id: str, has_key: bool) -> dict[
     }
 
 
-def _given(routes: list[Described]) -> Iterator[Any]:
+def _answer_types(routes: list[Described]) -> Iterator[Any]:
     for route in routes:
         for kind in (*route.gives.values(), *route.also.values()):
             yield from kind if isinstance(kind, tuple) else (kind,)
@@ -106,7 +106,7 @@ def _operation(
         "responses": _answers(route, schemas, error),
     }
     parameters = [
-        {"name": name, "in": place, "required": place == "path", **_parted(kind)}
+        {"name": name, "in": place, "required": place == "path", **_parameter(kind)}
         | ({"example": model_id} if name == "model_id" else {})
         for place, given in (("path", route.params), ("query", route.queries))
         for name, kind in given.items()
@@ -154,7 +154,7 @@ def _form(route: Described, media: str, schemas: Schemas) -> JsonSchema:
     return {"anyOf": [event, {"type": "object", "properties": {"data": {"const": "[DONE]"}}}]}
 
 
-def _parted(kind: Any) -> dict[str, Any]:
+def _parameter(kind: Any) -> dict[str, Any]:
     """A parameter's schema, and beside it what it means."""
     if isinstance(kind, str):
         return {"description": kind, "schema": {"type": "string"}}

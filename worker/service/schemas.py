@@ -66,8 +66,8 @@ class Schemas:
 
     def __init__(self, taken: Iterable[Any], given: Iterable[Any]) -> None:
         """taken: what bodies are read as; given: what answers are"""
-        answered, answers = _made(given)
-        asked, bodies = _made(taken)
+        answered, answers = _make_schemas(given)
+        asked, bodies = _make_schemas(taken)
         self._schemas = answered | asked
         self.components = dict(sorted({**answers, **bodies}.items()))
         structs = {struct.__name__: struct for struct in _structs(msgspec.Struct)}
@@ -83,7 +83,7 @@ class Schemas:
         return self._schemas[kind]
 
 
-def _made(kinds: Iterable[Any]) -> tuple[dict[Any, JsonSchema], dict[str, JsonSchema]]:
+def _make_schemas(kinds: Iterable[Any]) -> tuple[dict[Any, JsonSchema], dict[str, JsonSchema]]:
     """Type -> its schema, and name -> that of a struct in it."""
     once = list(dict.fromkeys(kinds))
     schemas, components = msgspec.json.schema_components(once, ref_template=PLACE + "{name}")

@@ -24,9 +24,9 @@ from worker.http.connections import Connections
 from worker.http.http import server_of
 from worker.http.sockets import listen, url_of
 from worker.lifecycle import parent
-from worker.lifecycle.aside import in_thread
-from worker.lifecycle.leave import told_to_stop
+from worker.lifecycle.leave import stop_signals
 from worker.lifecycle.state import State
+from worker.lifecycle.threads import in_thread
 from worker.lifecycle.worker import Worker
 from worker.requests.journal import Journal
 from worker.service.gate import Gate
@@ -156,14 +156,14 @@ async def _open(gate: Gate, worker: Worker, journal: Journal) -> Any:
     def make() -> Any:
         worker.at_weights.wait(_ROUTES_AFTER_S)
         # First what the model needs once its weights are there, then what comes after it.
-        with worker.timed("routes"):
+        with worker.time_part("routes"):
             import_module("worker.lifecycle.compose")
             import_module("worker.lifecycle.manager")
             from worker.service.app import create_app
 
             app = create_app(worker, journal)
         if worker.settings.otel:
-            with worker.timed("spans"):
+            with worker.time_part("spans"):
                 from worker.requests.spans import Spans
 
                 journal.spans = Spans(worker.id)
@@ -182,7 +182,7 @@ async def _look_at_templates(worker: Worker, routes: asyncio.Task[Any]) -> None:
 
         worker.at_weights.wait()
         if worker.prepared is not None and not worker.prepared.config.only_embeds:
-            with worker.timed("templates"):
+            with worker.time_part("templates"):
                 log_template_failures(worker.prepared.config.tokenizer, worker.settings)
 
     await routes
@@ -241,7 +241,7 @@ def _on_signals(worker: Worker) -> None:
         seen.append(name)
         worker.request_stop(name)
 
-    for number in told_to_stop():
+    for number in stop_signals():
         loop.add_signal_handler(number, on_signal, number.name)
 
 

@@ -27,10 +27,10 @@ def run(arguments: argparse.Namespace) -> int:
         # After Ray, which has handlers of its own.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, stop)
-        from gguf_fleet.running import running
+        from gguf_fleet.running import open_fleet
 
         host = _LOOPBACK if arguments.address is None else None
-        with running(fleet, told, host) as url:
+        with open_fleet(fleet, told, host) as url:
             log.get("fleet").info("ready", url=url, models=" ".join(fleet.models))
             told.wait()
             log.get("fleet").info("leaving")

@@ -34,7 +34,7 @@ _decoder = msgspec.json.Decoder(BodyHead)
 _NOTHING = BodyHead()
 
 
-def asked_of(body: bytes) -> BodyHead:
+def head_of(body: bytes) -> BodyHead:
     """The fields; none of them where the body is no JSON object."""
     try:
         return _decoder.decode(body)

@@ -10,8 +10,8 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from gguf_fleet.errors import RefusedError
-from gguf_fleet.front.asked import BodyHead, asked_of
-from gguf_fleet.front.refusals import MESSAGES, OLLAMA, headers_of, told
+from gguf_fleet.front.asked import BodyHead, head_of
+from gguf_fleet.front.refusals import MESSAGES, OLLAMA, headers_of, refusal_reply
 
 # What a worker reads at most, and how long it waits for it.
 BODY_BYTES = 16 << 20
@@ -77,7 +77,7 @@ class ClientCall:
             raise RefusedError(408, f"The body did not arrive in {_BODY_S:.0f} s.") from None
         except web.HTTPRequestEntityTooLarge:
             raise RefusedError(413, f"The body is larger than {BODY_BYTES >> 20} MiB.") from None
-        self.asked = asked_of(self.body) if self.body else BodyHead()
+        self.asked = head_of(self.body) if self.body else BodyHead()
 
     async def begin(self, status: int, headers: CIMultiDict[str]) -> None:
         """Send the answer's head, unless the client has got one while it waited."""
@@ -123,7 +123,7 @@ class ClientCall:
 
     async def refuse(self, error: RefusedError) -> None:
         """Send an error in the shape of the API that was asked."""
-        body = msgspec.json.encode(told(self.path, error, self.ids))
+        body = msgspec.json.encode(refusal_reply(self.path, error, self.ids))
         await self.answer(error.status, body, CIMultiDict({**headers_of(error), **_JSON}))
 
 

@@ -90,7 +90,7 @@ class Gateway:
             await call.refuse(error)
         finally:
             if model and call.status is not None:
-                self._meters.answered(model, call.status)
+                self._meters.count_answer(model, call.status)
         return call.out
 
     def _check(self, call: ClientCall) -> None:
@@ -115,9 +115,9 @@ class Gateway:
         elif call.path == "/metrics":
             await overview.metrics(call)
         elif call.path == "/v1/models":
-            await overview.joined(call, "data")
+            await overview.merge_lists(call, "data")
         elif call.path in ("/api/tags", "/api/ps"):
-            await overview.joined(call, "models")
+            await overview.merge_lists(call, "models")
         else:
             return False
         return True
@@ -135,7 +135,7 @@ class Gateway:
             await relay.to_replica(call, *found)
             return found[0]
         if kind == "models":
-            model = self._known(name)
+            model = self._check_name(name)
             call.strip(2)
         elif call.path in _COMMON:
             model = next(iter(self._roster.affinities))
@@ -147,16 +147,16 @@ class Gateway:
             call.path.startswith(_ONE_REQUEST) and call.path.endswith(_ENDING)
         ):
             return await self._end(call)
-        model = model or self._asked_for(call)
+        model = model or self._model_of(call)
         await relay.to_model(call, model)
         return model
 
-    def _asked_for(self, call: ClientCall) -> str:
+    def _model_of(self, call: ClientCall) -> str:
         """The model that the body or the path names. Raises RefusedError."""
         if call.path.startswith(_MODELS):
-            return self._known(call.path.removeprefix(_MODELS))
+            return self._check_name(call.path.removeprefix(_MODELS))
         if isinstance(call.asked.model, str):
-            return self._known(call.asked.model)
+            return self._check_name(call.asked.model)
         names = list(self._roster.affinities)
         if len(names) == 1:
             return names[0]
@@ -165,7 +165,7 @@ class Gateway:
             hint=f"This fleet serves {', '.join(names)}; or ask for /models/{names[0]}/...",
         )  # fmt: skip
 
-    def _known(self, name: str) -> str:
+    def _check_name(self, name: str) -> str:
         if name in self._roster.affinities:
             return name
         raise RefusedError(

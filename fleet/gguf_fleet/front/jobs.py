@@ -17,7 +17,7 @@ _READS = ("/v1/jobs/", "/v1/inference/")
 _STREAM = "/stream"
 
 
-def named(body: bytes, replica: str) -> bytes:
+def with_replica(body: bytes, replica: str) -> bytes:
     """The body with a job's id that tells its replica; as it was where it has one."""
     try:
         fields: Any = msgspec.json.decode(body)

@@ -34,7 +34,7 @@ class Loads:
         return self.counts + Counter(self.others) if self.others else self.counts
 
     @contextmanager
-    def taken(self, replica: str) -> Generator[None]:
+    def hold(self, replica: str) -> Generator[None]:
         self.counts[replica] += 1
         try:
             yield

@@ -32,17 +32,17 @@ class Meters:
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"{_PREFIX}_{name}", text, labels, registry=self.registry)
 
-    def answered(self, model: str, status: int) -> None:
+    def count_answer(self, model: str, status: int) -> None:
         self._answers.labels(model, str(status)).inc()
 
-    def routed(self, model: str) -> None:
+    def count_route(self, model: str) -> None:
         self._routed.labels(model).inc()
 
-    def retried(self, model: str) -> None:
+    def count_retry(self, model: str) -> None:
         """A further replica is asked for the same request."""
         self._retries.labels(model).inc()
 
-    def left(self, model: str) -> None:
+    def count_leaver(self, model: str) -> None:
         self._left.labels(model).inc()
 
     def text(self, roster: Roster, counts: dict[str, int], workers: Iterable[Labelled]) -> bytes:
@@ -53,14 +53,14 @@ class Meters:
             self._members.labels(model).set(len(roster.members(model)))
         for model, member in roster.all():
             self._loads.labels(model, member.id).set(counts.get(member.id, 0))
-        return generate_latest(self.registry) + joined(workers).encode()
+        return generate_latest(self.registry) + merge(workers).encode()
 
 
 # (model, replica, text of /metrics)
 Labelled = tuple[str, str, str]
 
 
-def joined(workers: Iterable[Labelled]) -> str:
+def merge(workers: Iterable[Labelled]) -> str:
     """Several workers' metrics as one text, each sample with its model and replica.
 
     All samples of a metric stand together below one HELP and TYPE, as the format demands.

@@ -83,7 +83,7 @@ class Overview:
         """All replicas and how much they have to do."""
         found = list(self._roster.all())
         said = await self._ask_each((member for _, member in found), "/health")
-        wanted = await self._wanted()
+        wanted = await self._target_counts()
         models = {
             name: ModelView(affinity, [], wanted.get(name))
             for name, affinity in self._roster.affinities.items()
@@ -93,7 +93,7 @@ class Overview:
             models[model].replicas.append(_view(member, counts, health))
         await call.answer_json(FleetView(self.status, os.getpid(), models))
 
-    async def joined(self, call: ClientCall, field: str) -> None:
+    async def merge_lists(self, call: ClientCall, field: str) -> None:
         """The list `field` of an answer that each model gives, as one list; the rest is the
         first model's. Of a model that sleeps it is the name; others without a replica are left
         out."""
@@ -106,7 +106,7 @@ class Overview:
             entries += map(_sleeper, filter(self._sleeps, self._roster.affinities))
         await call.answer_json({**(answers[0] if answers else {}), field: entries})
 
-    async def _wanted(self) -> dict[str, int]:
+    async def _target_counts(self) -> dict[str, int]:
         try:
             return await asyncio.wait_for(asyncio.to_thread(self._roster.wanted), _WANTED_S)
         except TimeoutError:

@@ -102,7 +102,7 @@ class FleetPort:
         try:
             await site.start()
         except OSError as error:
-            raise refused(host, port, error) from None
+            raise refusal(host, port, error) from None
 
     async def _hand_over(self) -> None:
         """Let a successor listen before this one does no longer, where there is one."""
@@ -132,10 +132,10 @@ def check_free(host: str, port: int) -> None:
         ):
             socket.create_server(address[:2], family=family).close()  # pyright: ignore
     except OSError as error:
-        raise refused(host, port, error) from None
+        raise refusal(host, port, error) from None
 
 
-def refused(host: str, port: int, error: OSError) -> BindError:
+def refusal(host: str, port: int, error: OSError) -> BindError:
     why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
     return BindError(
         f"Cannot listen on {url_of(host, port).removeprefix('http://')}: {why}.",

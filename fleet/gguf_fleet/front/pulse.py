@@ -63,7 +63,7 @@ class Owing:
         self._heard: dict[Member, float] = {}
 
     @contextmanager
-    def asked(self, member: Member) -> Generator[Debt]:
+    def owe(self, member: Member) -> Generator[Debt]:
         """Inside, the worker owes the answer to one request more."""
         debt = Debt(self._loop)
         self._heard.setdefault(member, self._loop.time())

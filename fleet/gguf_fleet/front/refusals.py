@@ -22,7 +22,7 @@ _TYPES = {
 }
 
 
-def told(path: str, error: RefusedError, ids: dict[str, str]) -> dict[str, Any]:
+def refusal_reply(path: str, error: RefusedError, ids: dict[str, str]) -> dict[str, Any]:
     """The body. ids: of the request, which a stream's reader may not see in its headers"""
     openai, anthropic = _TYPES[error.status]
     if path.startswith(MESSAGES):

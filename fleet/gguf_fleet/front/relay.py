@@ -22,7 +22,7 @@ from gguf_fleet.front.loads import Loads, Others
 from gguf_fleet.front.meters import Meters
 from gguf_fleet.front.pulse import QUIET_S, Pulse
 from gguf_fleet.front.recovery import Recovery
-from gguf_fleet.front.refusals import told
+from gguf_fleet.front.refusals import refusal_reply
 from gguf_fleet.front.upstream import LostError, Upstream, WorkerReply
 from gguf_fleet.roster import Roster
 from gguf_fleet.routing import Homes, Member
@@ -136,7 +136,7 @@ class Relay:
         try:
             refusal = await self._ask_all(call, model, ranked, refusals)
         except (asyncio.CancelledError, ConnectionResetError):  # the client has gone
-            self._meters.left(model)
+            self._meters.count_leaver(model)
             raise
         if refusal is not None:
             await call.answer(*refusal)
@@ -147,7 +147,7 @@ class Relay:
         refusal: Refusal | None = None
         for turn, member in enumerate(ranked()):
             if turn:
-                self._meters.retried(model)
+                self._meters.count_retry(model)
             try:
                 refusal = await self._ask(call, model, member, refusals)
             except LostError:
@@ -165,14 +165,14 @@ class Relay:
         self, call: ClientCall, model: str, member: Member, refusals: Set[int]
     ) -> Refusal | None:
         """Pass the request on; what it was refused with. Raises LostError before the first byte."""
-        body = jobs.named(call.body, member.id) if call.path in jobs.STARTS else call.body
-        with self.loads.taken(member.id):
+        body = jobs.with_replica(call.body, member.id) if call.path in jobs.STARTS else call.body
+        with self.loads.hold(member.id):
             async with self._upstream.ask(
                 member, call.method, call.target, call.headers, body
             ) as reply:
                 if reply.status in refusals:
                     return reply.status, await reply.whole(), reply.headers
-                self._meters.routed(model)
+                self._meters.count_route(model)
                 await _pass_on(call, reply)
         return None
 
@@ -191,12 +191,12 @@ async def _pass_on(call: ClientCall, reply: WorkerReply) -> None:
         if events is None:
             call.cut()
         else:
-            await call.out.write_eof(_broken_off(call, reply.kind))
+            await call.out.write_eof(_break_off(call, reply.kind))
         return
     await call.out.write_eof(b"" if events is None else events.end())
 
 
-def _broken_off(call: ClientCall, kind: str) -> bytes:
+def _break_off(call: ClientCall, kind: str) -> bytes:
     error = RefusedError(503, "The replica that generated this is gone.", code="replica_lost")
-    body = msgspec.json.encode(told(call.path, error, call.ids))
+    body = msgspec.json.encode(refusal_reply(call.path, error, call.ids))
     return event_of(call.path, body) if kind == EVENTS else body + b"\n"

@@ -103,13 +103,13 @@ class Upstream:
         sent["authorization"] = f"Bearer {member.key}"
         url = URL(member.url + target, encoded=True)
 
-        with self.owing.asked(member) as debt:
+        with self.owing.owe(member) as debt:
             try:
-                response = await self._asked(debt, method, url, sent, body)
+                response = await self._ask(debt, method, url, sent, body)
             except RestedError:
-                response = await self._asked(debt, method, url, sent, body)
+                response = await self._ask(debt, method, url, sent, body)
             try:
-                first = await _waited(debt, response.content.readany())
+                first = await _wait(debt, response.content.readany())
                 debt.close = response.close
                 yield WorkerReply(response, debt, first)
             finally:
@@ -118,16 +118,16 @@ class Upstream:
     async def close(self) -> None:
         await self._session.close()
 
-    async def _asked(
+    async def _ask(
         self, debt: Debt, method: str, url: URL, headers: CIMultiDict[str], body: bytes
     ) -> aiohttp.ClientResponse:
         request = self._session.request(
             method, url, headers=headers, data=body or None, allow_redirects=False
         )
-        return await _waited(debt, request)
+        return await _wait(debt, request)
 
 
-async def _waited(debt: Debt, work: Awaitable[T]) -> T:
+async def _wait(debt: Debt, work: Awaitable[T]) -> T:
     """What the worker says next. Raises LostError."""
     try:
         return await debt.wait(work)

@@ -46,8 +46,8 @@ class RpcMachine:
         """HOST:PORT, once it listens. Raises RpcServerGoneError."""
         return await self._charge.start()
 
-    async def left(self) -> str:
-        return str(await self._charge.left())
+    async def wait_for_exit(self) -> str:
+        return str(await self._charge.wait_for_exit())
 
 
 class RpcGroup:
@@ -82,7 +82,7 @@ class RpcGroup:
             raise RpcServerGoneError(str(error).splitlines()[-1]) from None
         return group, need.with_servers(servers)
 
-    async def left(self) -> RpcServerGoneError:
+    async def wait_for_exit(self) -> RpcServerGoneError:
         """Wait until one of them is gone: why."""
         waits = [asyncio.ensure_future(_end(actor)) for actor in self._actors]
         done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

@@ -59,7 +59,7 @@ class RpcCharge:
         assert error is not None
         raise error
 
-    async def left(self) -> RpcServerGoneError:
+    async def wait_for_exit(self) -> RpcServerGoneError:
         """Wait until the server has left: why, as far as it said."""
         assert self._process is not None
         code = await self._process.wait()
@@ -87,7 +87,7 @@ class RpcCharge:
                 writer.close()
                 return
             await asyncio.sleep(_LOOK_S)
-        raise await self.left()
+        raise await self.wait_for_exit()
 
 
 def _free_port(host: str) -> int:

@@ -83,7 +83,7 @@ def shares(plan: ModelPlan, nodes: int, gpus: int, *, unified: bool) -> Shares:
     )
 
 
-def kept_to(asked: WorkerOptions, plan: ModelPlan, nodes: int, gpus: int) -> tuple[str, ...]:
+def keep_to(asked: WorkerOptions, plan: ModelPlan, nodes: int, gpus: int) -> tuple[str, ...]:
     """What keeps the worker to the devices of the plan.
 
     Ray hides the GPUs of others from a process that was given some, but none from one that was

@@ -50,7 +50,7 @@ class ScaleBounds(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
 
 
-def needed(figures: Collection[ReplicaFigures], bounds: ScaleBounds, wanted: int) -> int:
+def replicas_needed(figures: Collection[ReplicaFigures], bounds: ScaleBounds, wanted: int) -> int:
     """How many replicas this load needs, within the bounds.
 
     wanted  how many there are to be at present; some of them may not report yet
@@ -91,7 +91,7 @@ class ReplicaCount:
         now     seconds by any clock that does not go back
         wanted  the number until now
         """
-        number = needed(figures, self._bounds, wanted)
+        number = replicas_needed(figures, self._bounds, wanted)
         peak = self._peak(now, number)
         if number > wanted:
             if self._more_since is None:

@@ -35,7 +35,7 @@ def number_of(need: Need) -> dict[str, Any]:
         policy_function="gguf_fleet.scale.policy:ScalePolicy",
         policy_kwargs=msgspec.structs.asdict(need.bounds),
     )
-    return _scaled(policy, need.bounds.least, need.bounds.most)
+    return _scale(policy, need.bounds.least, need.bounds.most)
 
 
 def one_on_each_node() -> dict[str, Any]:
@@ -46,11 +46,11 @@ def one_on_each_node() -> dict[str, Any]:
     """
     policy = AutoscalingPolicy(policy_function="gguf_fleet.scale.nodes:NodePolicy")
     count = sum(node["Alive"] for node in ray.nodes())
-    scaled = _scaled(policy, 1, _MOST_NODES, initial_replicas=count, downscale_delay_s=_GONE_S)
+    scaled = _scale(policy, 1, _MOST_NODES, initial_replicas=count, downscale_delay_s=_GONE_S)
     return {**scaled, "max_replicas_per_node": 1}
 
 
-def _scaled(policy: AutoscalingPolicy, least: int, most: int, **more: Any) -> dict[str, Any]:
+def _scale(policy: AutoscalingPolicy, least: int, most: int, **more: Any) -> dict[str, Any]:
     delays = {"upscale_delay_s": 0, "downscale_delay_s": 0, **more}
     with warnings.catch_warnings():
         # The variable that shall replace this field is not read by Ray 2.60.
@@ -87,7 +87,7 @@ class Wake:
             await self._handle.wake.remote()
 
 
-def wanted() -> dict[str, int]:
+def target_counts() -> dict[str, int]:
     """Replicas of each model that are there, start or are replaced; nothing while Ray cannot say.
     It asks Ray, so it may block."""
     found: Counter[str] = Counter()

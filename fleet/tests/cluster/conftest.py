@@ -52,9 +52,9 @@ def fleet(cluster: Any) -> Generator[str]:
     """Two workers of the demo model whose tokens take 20 ms, behind one endpoint."""
     from ray import serve
 
-    from gguf_fleet.running import running
+    from gguf_fleet.running import open_fleet
     from tests.cluster.fleets import fleet_of
 
-    with running(fleet_of(2), threading.Event(), command=SLOW) as url:
+    with open_fleet(fleet_of(2), threading.Event(), command=SLOW) as url:
         yield url
     serve.shutdown()

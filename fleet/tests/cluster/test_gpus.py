@@ -31,7 +31,7 @@ def rpc_server() -> Generator[str]:
         process = charge._process  # pyright: ignore[reportPrivateUsage]
         if process is not None:
             process.kill()
-            loop.run(charge.left())
+            loop.run(charge.wait_for_exit())
         loop.stop()
 
 
@@ -57,7 +57,7 @@ def test_layers_are_on_the_gpu_of_a_node(cluster: Any, monkeypatch: pytest.Monke
     """What stands in for it is an RPC server. Its memory is asked on the node, all layers go
     there, and Ray puts the replica there."""
     from gguf_fleet.cluster import nodes
-    from gguf_fleet.running import running
+    from gguf_fleet.running import open_fleet
 
     with rpc_server() as address:
         monkeypatch.setenv("STAND_IN_GPU", address)
@@ -69,7 +69,7 @@ def test_layers_are_on_the_gpu_of_a_node(cluster: Any, monkeypatch: pytest.Monke
             assert device.total >= device.free == device.room > 1 << 30
             model = FleetModel(options=OPTIONS, gpus=1)
             fleet = Fleet(endpoint=FleetEndpoint(port=PORT), models={"demo": model})
-            with running(fleet, threading.Event(), command=WITH_GPU) as url:
+            with open_fleet(fleet, threading.Event(), command=WITH_GPU) as url:
                 wait_for(url, 1)
                 ((name, replica),) = replicas(url).items()
                 assert replica["node"] == made.node_id

@@ -28,7 +28,7 @@ def test_it_serves_until_it_is_lost() -> None:
         command = [sys.executable, *WORKER, "plan", "--rpc", address, "--json"]
         plan = await asyncio.to_thread(subprocess.check_output, command, timeout=PATIENCE_S)
         assert b'"RPC0"' in plan
-        left = asyncio.create_task(charge.left())
+        left = asyncio.create_task(charge.wait_for_exit())
         await asyncio.sleep(0)
         assert not left.done()
         process = charge._process  # pyright: ignore[reportPrivateUsage]

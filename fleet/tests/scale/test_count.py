@@ -13,7 +13,7 @@ from gguf_fleet.scale.count import (
     ReplicaCount,
     ReplicaFigures,
     ScaleBounds,
-    needed,
+    replicas_needed,
 )
 
 BOUNDS = ScaleBounds(least=1, most=8, idle=60, first_token=5, slots=4)
@@ -36,24 +36,24 @@ QUIET = ReplicaFigures()
 )
 def test_slots_and_cells(figures: list[ReplicaFigures], number: int) -> None:
     """Each request needs a slot, each sequence its cells; never more than there may be."""
-    assert needed(figures, BOUNDS, len(figures)) == number
+    assert replicas_needed(figures, BOUNDS, len(figures)) == number
 
 
 def test_late_first_tokens() -> None:
     """One more where all report and have company; none for what a replica alone is slow at."""
     late = ReplicaFigures(running=2, first_token=6)
-    assert needed([late], BOUNDS, 1) == 2
-    assert needed([late, late], BOUNDS, 2) == 3
-    assert needed([late], BOUNDS, 2) == 1  # the other one has not begun to report
-    assert needed([ReplicaFigures(running=1, first_token=60)], BOUNDS, 1) == 1
-    assert needed([ReplicaFigures(running=2, first_token=4)], BOUNDS, 1) == 1
+    assert replicas_needed([late], BOUNDS, 1) == 2
+    assert replicas_needed([late, late], BOUNDS, 2) == 3
+    assert replicas_needed([late], BOUNDS, 2) == 1  # the other one has not begun to report
+    assert replicas_needed([ReplicaFigures(running=1, first_token=60)], BOUNDS, 1) == 1
+    assert replicas_needed([ReplicaFigures(running=2, first_token=4)], BOUNDS, 1) == 1
 
 
 def test_nothing_to_do_needs_nobody() -> None:
     """From zero and back."""
-    assert needed([], FROM_ZERO, 0) == 0
-    assert needed([QUIET], FROM_ZERO, 1) == 0
-    assert needed([ReplicaFigures(running=1)], FROM_ZERO, 1) == 1
+    assert replicas_needed([], FROM_ZERO, 0) == 0
+    assert replicas_needed([QUIET], FROM_ZERO, 1) == 0
+    assert replicas_needed([ReplicaFigures(running=1)], FROM_ZERO, 1) == 1
 
 
 @dataclasses.dataclass

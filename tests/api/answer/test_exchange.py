@@ -21,12 +21,12 @@ class Letters(DeltaExchange):
 
     closing = b"[closed]"
 
-    def told(self, delta: Delta) -> list[bytes]:
+    def frames_of(self, delta: Delta) -> list[bytes]:
         if delta.text == "!":
             raise ValueError("cannot be told")
         return [delta.text.encode()]
 
-    def told_last(self) -> list[bytes]:
+    def last_frames(self) -> list[bytes]:
         return [b"[last]"]
 
     def take(self, delta: Delta) -> object:

@@ -13,7 +13,7 @@ import pytest
 from tests.support.cases import for_each
 from tests.support.models.embedders import YES_NO, Embedder, write_qwen3
 from tests.support.programs.processes import Server, serving
-from worker.api.embeddings.encoding import KINDS, encoded
+from worker.api.embeddings.encoding import KINDS, encode
 
 TEXTS = ["the rain in spain", "is it wet?", "the sun"]
 QUESTION = "is it wet?"
@@ -92,13 +92,13 @@ def test_kinds_of_elements() -> None:
     """Integers keep the angle, bits the signs; a byte has eight of those."""
     vector = np.array([0.5, -0.25, 0.1, -1.0, 0.0, 0.75, 0.3, -0.1, 0.2], np.float32)
     scaled = [64, -32, 13, -127, 0, 95, 38, -13, 25]
-    assert encoded(vector, "int8") == scaled
-    assert encoded(vector, "uint8") == [each + 128 for each in scaled]
+    assert encode(vector, "int8") == scaled
+    assert encode(vector, "uint8") == [each + 128 for each in scaled]
     bits = [0b10100110, 0b10000000]
-    assert encoded(vector, "ubinary") == bits
-    assert encoded(vector, "binary") == [each - 128 for each in bits]
-    assert base64.b64decode(str(encoded(vector, "ubinary", as_text=True))) == bytes(bits)
-    assert encoded(np.zeros(3, np.float32), "int8") == [0, 0, 0]
+    assert encode(vector, "ubinary") == bits
+    assert encode(vector, "binary") == [each - 128 for each in bits]
+    assert base64.b64decode(str(encode(vector, "ubinary", as_text=True))) == bytes(bits)
+    assert encode(np.zeros(3, np.float32), "int8") == [0, 0, 0]
 
 
 @for_each("name", ["output_dtype", "embedding_type"])
@@ -110,10 +110,10 @@ def test_voyage_and_jina_vectors(bert: Server, name: str) -> None:
         if kind == "float":
             np.testing.assert_allclose(one["embedding"], vector, atol=1e-5)
         else:
-            assert one["embedding"] == encoded(vector, kind)
+            assert one["embedding"] == encode(vector, kind)
         coded = {"encoding_format": "base64", name: kind}
         (one, *_) = told(bert, "/v1/embeddings", input=TEXTS, **coded)["data"]
-        assert one["embedding"] == encoded(vector, kind, as_text=True) or kind == "float"
+        assert one["embedding"] == encode(vector, kind, as_text=True) or kind == "float"
     error = bert.post({"input": "a", name: "f16"}, "/v1/embeddings").json()
     assert error["error"]["param"] == name
     assert error["detail"] == error["error"]["message"]

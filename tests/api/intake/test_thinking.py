@@ -13,7 +13,7 @@ from worker.api.intake.thinking import ChatFields, thinking_of
 from worker.api.ollama.schemas import GenerateRequest, OllamaChatRequest, OllamaOptions
 from worker.api.openai.schemas import ChatRequest
 from worker.api.responses.schemas import ResponseRequest
-from worker.chat.thinking import Thinking, switched
+from worker.chat.thinking import Thinking, switch_thinking
 from worker.errors import RequestError
 from worker.settings import Settings
 
@@ -111,5 +111,5 @@ def test_an_odd_type() -> None:
 def test_a_template_that_does_not_know_none() -> None:
     """An effort that is a word for no is not handed to the template as it is."""
     asked = {"reasoning_effort": "None", "enable_thinking": "off", "other": "off"}
-    assert switched(asked) == {"enable_thinking": False, "other": "off"}
-    assert switched({"reasoning_effort": "high"}) == {"reasoning_effort": "high"}
+    assert switch_thinking(asked) == {"enable_thinking": False, "other": "off"}
+    assert switch_thinking({"reasoning_effort": "high"}) == {"reasoning_effort": "high"}

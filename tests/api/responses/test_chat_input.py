@@ -11,7 +11,7 @@ import pytest
 from tests.support.facts import facts_with
 from worker.api.intake.chat.chat_input import ChatInput
 from worker.api.intake.media_inputs import MediaInputs
-from worker.api.responses.chat_input import chat_input_of, sealed
+from worker.api.responses.chat_input import chat_input_of, seal
 from worker.api.responses.schemas import ResponseRequest
 from worker.chat.message import Call, Message
 from worker.chat.thinking import Thinking
@@ -67,7 +67,7 @@ def test_messages_of_the_assistant_stay_apart() -> None:
     """Two texts are two messages; a thought alone has no text."""
     items: list[dict[str, Any]] = [
         {"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"},
-        {"type": "reasoning", "summary": [], "encrypted_content": sealed("hm")},
+        {"type": "reasoning", "summary": [], "encrypted_content": seal("hm")},
         {"role": "user", "content": "c"},
         {"type": "reasoning", "summary": [], "encrypted_content": "gAAA!"},
         {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]},

@@ -193,7 +193,7 @@ def test_what_one_names_often_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(StoredResponse, "output", property(counted))
     reference: dict[str, Any] = {"type": "item_reference", "id": item["id"]}
-    assert store.resolved(ResponseRequest(input=[reference] * 9)) == [item] * 9
+    assert store.resolve(ResponseRequest(input=[reference] * 9)) == [item] * 9
     assert len(asked) == 1
 
 

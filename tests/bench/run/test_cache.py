@@ -106,7 +106,7 @@ def test_clean_removes_all_of_it(cache: BenchCache) -> None:
     """And says how much that was."""
     filled(cache)
     cache.save("key", 1, 1.0)
-    with cache.locked():
+    with cache.lock():
         assert cache.clean() > 900
     assert {path.name for path in cache.folder.iterdir()} == {"lock"}
 
@@ -114,13 +114,13 @@ def test_clean_removes_all_of_it(cache: BenchCache) -> None:
 def test_two_runs_do_not_measure_at_once(cache: BenchCache) -> None:
     """The second is told to wait; when the first is done it may."""
     with (
-        cache.locked(),
+        cache.lock(),
         pytest.raises(UsageError, match="Another `worker bench`") as caught,
-        cache.locked(),
+        cache.lock(),
     ):
         pass
     assert caught.value.code == "BUSY"
-    with cache.locked():
+    with cache.lock():
         pass
 
 
@@ -129,7 +129,7 @@ def test_a_folder_that_cannot_be_written_to_says_what_to_do(tmp_path: Path) -> N
     (tmp_path / "file").touch()
     with (
         pytest.raises(UsageError, match=r"cannot be written to: .* Set XDG_CACHE_HOME"),
-        BenchCache(tmp_path / "file" / "cache").locked(),
+        BenchCache(tmp_path / "file" / "cache").lock(),
     ):
         raise AssertionError("not reached")
 

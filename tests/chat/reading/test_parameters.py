@@ -8,7 +8,7 @@ import pytest
 
 from worker.chat.dialects.gemma import Gemma
 from worker.chat.message import Tool
-from worker.chat.reading.lark import Lark, properties_of
+from worker.chat.reading.call_grammar import Lark, properties_of
 from worker.chat.reading.parameters import leads_nowhere, types_of
 
 SELF: dict[str, Any] = {"$ref": "#/$defs/a"}
@@ -32,7 +32,7 @@ def test_schemas_that_lead_back(meant: dict[str, Any], types: set[str]) -> None:
     assert leads_nowhere("#/$defs/a", root) == (types == ANY)
     lark = Lark({}, [], lambda _schema, _what: "{}")
     form = Gemma().grammar(lark, [Tool(name="sky", parameters=root)], one=True)
-    assert len(lark.written(form.rest)) < 10_000
+    assert len(lark.grammar(form.rest)) < 10_000
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from worker.errors import QueueFullError, RequestError
 from worker.grammar.constraint import (
     Constraint,
     ConstraintKind,
-    held_text,
     schema_constraint,
+    schema_text,
 )
 from worker.grammar.schema import SchemaReader
 from worker.limits import FUEL, SYMBOLS, Limit
@@ -78,7 +78,7 @@ def test_hostile(writer: Writer, name: str) -> None:
         return Constraint(kind=kind, text=text, param="field")  # pyright: ignore
 
     with pytest.raises(RequestError) as caught:
-        writer.guides.compiled(make())
+        writer.guides.matcher_of(make())
     assert caught.value.param == "field"
     assert len(caught.value.message) < 400
     assert writer.write(Constraint(kind="regex", text="a"))[0] == b"a"
@@ -94,11 +94,11 @@ def test_the_cache_is_bounded(writer: Writer, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(module, "LARGE", 1 << 50)
     monkeypatch.setattr(module, "MAX_BYTES", 5 << 39)  # two and a half
     guides = Guides(writer.vocab)
-    first, second = guides.compiled(regex("a")), guides.compiled(regex("b"))
-    assert guides.compiled(regex("a", "other")) is first
-    guides.compiled(regex("c"))
-    assert guides.compiled(regex("a")) is first
-    assert guides.compiled(regex("b")) is not second
+    first, second = guides.matcher_of(regex("a")), guides.matcher_of(regex("b"))
+    assert guides.matcher_of(regex("a", "other")) is first
+    guides.matcher_of(regex("c"))
+    assert guides.matcher_of(regex("a")) is first
+    assert guides.matcher_of(regex("b")) is not second
 
 
 def test_a_large_one_is_kept_when_it_comes_again(
@@ -107,10 +107,10 @@ def test_a_large_one_is_kept_when_it_comes_again(
     """What comes once only pushes nothing out."""
     monkeypatch.setattr(module, "LARGE", 1)
     guides = Guides(writer.vocab)
-    first = guides.compiled(regex("a"))
-    second = guides.compiled(regex("a"))
+    first = guides.matcher_of(regex("a"))
+    second = guides.matcher_of(regex("a"))
     assert second is not first
-    assert guides.compiled(regex("a")) is second
+    assert guides.matcher_of(regex("a")) is second
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="a C library without it")
@@ -153,10 +153,10 @@ def test_what_a_request_asked_for_stays(writer: Writer, monkeypatch: pytest.Monk
     guides.prepare(asked, UNBOUNDED)
     guides.prepare(again, UNBOUNDED)
     guides.prepare(regex("b"), UNBOUNDED)
-    held = guides.compiled(asked)
-    assert guides.compiled(again) is held
+    held = guides.matcher_of(asked)
+    assert guides.matcher_of(again) is held
     del asked, again
-    assert guides.compiled(regex("a")) is not held
+    assert guides.matcher_of(regex("a")) is not held
 
 
 def test_patience(writer: Writer) -> None:
@@ -171,12 +171,12 @@ def test_patience(writer: Writer) -> None:
     full = Budget(make_way=refuse)
     for constraint in (long, dear):
         with pytest.raises(QueueFullError, match="long"):
-            guides.compiled(constraint, full)
-    assert guides.compiled(regex("a"), full) is guides.compiled(regex("a"))
-    assert guides.compiled(long) is guides.compiled(long, full)
+            guides.matcher_of(constraint, full)
+    assert guides.matcher_of(regex("a"), full) is guides.matcher_of(regex("a"))
+    assert guides.matcher_of(long) is guides.matcher_of(long, full)
     for budget in (UNBOUNDED, full):
         with pytest.raises(RequestError, match="field takes too much to compile"):
-            guides.compiled(dear, budget)
+            guides.matcher_of(dear, budget)
 
 
 @pytest.mark.parametrize(
@@ -189,31 +189,31 @@ def test_patience(writer: Writer) -> None:
 def test_what_is_too_large(writer: Writer, kind: ConstraintKind, text: str, limit: Limit) -> None:
     """The refusal names the limit."""
     with pytest.raises(RequestError, match=f"takes too much to compile.*{limit.most}"):
-        writer.guides.compiled(Constraint(kind=kind, text=text))
+        writer.guides.matcher_of(Constraint(kind=kind, text=text))
 
 
 def test_wide_grammars_are_refused_before_they_begin(writer: Writer) -> None:
     """An object of a thousand optional properties, of which any may come first."""
     wide: dict[str, Any] = {"type": "object", "properties": {f"p{i}": {} for i in range(1000)}}
     with pytest.raises(RequestError, match="field takes too much to compile"):
-        writer.guides.compiled(schema_constraint(wide, "field"))
+        writer.guides.matcher_of(schema_constraint(wide, "field"))
 
 
 def test_loosened(writer: Writer) -> None:
     """A tool's schema is held as far as that goes, at worst as any object."""
-    loosened = writer.guides.loosening()
+    loosened = writer.guides.loosener()
     ordinary: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "string"}}}
-    assert loosened(ordinary, "f") == held_text(ordinary, "f")
+    assert loosened(ordinary, "f") == schema_text(ordinary, "f")
     assert "uniqueItems" not in loosened({"type": "array", "uniqueItems": True}, "f")
     look = {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?=x)"}}}
-    assert loosened(look, "f") == held_text(ordinary, "f")
+    assert loosened(look, "f") == schema_text(ordinary, "f")
     huge = {"type": "object", "properties": {"a": {"type": "string", "minLength": 10**12}}}
-    assert loosened(huge, "f") == held_text(ordinary, "f")
+    assert loosened(huge, "f") == schema_text(ordinary, "f")
     never = {"type": "integer", "minimum": 3, "maximum": 2}
-    assert loosened(never, "f") == held_text({"type": "integer"}, "f")
+    assert loosened(never, "f") == schema_text({"type": "integer"}, "f")
     lost = {"type": "object", "properties": {"a": {"$ref": "#/nowhere"}, "b": {"const": 1}}}
     kept = {"type": "object", "properties": {"a": {}, "b": {"const": 1}}}
-    assert loosened(lost, "f") == held_text(kept, "f")
+    assert loosened(lost, "f") == schema_text(kept, "f")
     deep = json.loads('{"items":' * 300 + "{}" + "}" * 300)
     assert loosened(deep, "f") == SchemaReader({"type": "object"}, "f").text
     constraint = Constraint(kind="lark", text=f"start: %json {loosened(look, 'f')}")
@@ -225,26 +225,26 @@ def test_loosening_has_a_budget(writer: Writer, monkeypatch: pytest.MonkeyPatch)
     guides = Guides(writer.vocab)
     one: dict[str, Any] = {"type": "object", "properties": {"a": {}}}
     two: dict[str, Any] = {"type": "object", "properties": {"b": {}}}
-    assert guides.loosening()(one, "f") == held_text(one, "f")
+    assert guides.loosener()(one, "f") == schema_text(one, "f")
     monkeypatch.setattr(module, "LOOSENING_S", -1)
-    spent = guides.loosening()
-    assert spent(one, "f") == held_text(one, "f")
+    spent = guides.loosener()
+    assert spent(one, "f") == schema_text(one, "f")
     assert spent(two, "f") == SchemaReader({"type": "object"}, "f").text
     monkeypatch.undo()
-    assert guides.loosening()(two, "f") == held_text(two, "f")
+    assert guides.loosener()(two, "f") == schema_text(two, "f")
 
 
 def test_one_compiles_at_a_time(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Large schemas that come together leave CPUs to the event loop, and those that take long
     make others wait for nothing."""
     guides = Guides(writer.vocab)
-    matcher = guides.compiled(regex("b"))
+    matcher = guides.matcher_of(regex("b"))
     running = most = 0
 
     def counted(constraint: Constraint, effort: CompileEffort, *_: object) -> Any:
         nonlocal running, most
         if effort is FULL:
-            assert guides.compiled(regex("quick")) is matcher
+            assert guides.matcher_of(regex("quick")) is matcher
             return matcher
         if constraint.text == "long":
             return Refused("", is_costly=True)
@@ -257,5 +257,5 @@ def test_one_compiles_at_a_time(writer: Writer, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(module, "compile_within", counted)
     wanted = [regex(f"a{{{number}}}") for number in range(1, 7)]
     with ThreadPoolExecutor(6) as pool:
-        assert len(list(pool.map(guides.compiled, [*wanted, regex("long")]))) == 7
+        assert len(list(pool.map(guides.matcher_of, [*wanted, regex("long")]))) == 7
     assert (most, running) == (1, 0)

@@ -683,14 +683,14 @@ def test_a_keyword(writer: Writer, name: str) -> None:
     if becomes and not good:
         for strict in (True, False):
             with pytest.raises(RequestError, match=f"^field {becomes}"):
-                writer.guides.compiled(schema_constraint(schema, "field", strict=strict))
+                writer.guides.matcher_of(schema_constraint(schema, "field", strict=strict))
         return
     constraint = schema_constraint(schema, "field", strict=False)
     assert constraint.loosened == ((becomes,) if becomes else ())
     if becomes:
         refused = f"^field (uses {re.escape(becomes)} in a way|cannot be held)"
         with pytest.raises(RequestError, match=refused):
-            writer.guides.compiled(schema_constraint(schema, "field", strict=True))
+            writer.guides.matcher_of(schema_constraint(schema, "field", strict=True))
     assert all(is_valid(text.encode(), schema) for text in good)
     assert [text for text in good if not writer.takes(constraint, text)] == []
     assert [text for text in bad if writer.takes(constraint, text)] == []

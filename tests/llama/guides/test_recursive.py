@@ -14,7 +14,7 @@ from tests.support.llama_grammar import LlamaGrammar
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint
 from worker.grammar.converted import regex_of
-from worker.grammar.gbnf import checked_gbnf
+from worker.grammar.gbnf import parse_gbnf
 from worker.llama.guides.matcher import Matcher, TokenMask
 
 # Ends of rules, of options and of groups, several rules in a ring, entries into it from elsewhere.
@@ -37,7 +37,7 @@ RECURSIVE = {
 
 def ours_of(writer: Writer, text: str) -> Matcher:
     """Ours, at the beginning."""
-    return writer.guides.compiled(Constraint(kind="gbnf", text=text)).copy()
+    return writer.guides.matcher_of(Constraint(kind="gbnf", text=text)).copy()
 
 
 def compared(writer: Writer, text: str, seed: int, steps: int) -> None:
@@ -53,7 +53,7 @@ def compared(writer: Writer, text: str, seed: int, steps: int) -> None:
     ours, theirs = ours_of(writer, text), LlamaGrammar(text, writer)
     try:
         for _ in range(steps):
-            forced, may_come = ours.forced(), theirs.allowed() & plain
+            forced, may_come = ours.forced_tokens(), theirs.allowed() & plain
             if forced:
                 assert may_come[forced[0]], text
             else:
@@ -88,7 +88,7 @@ def test_any_grammar(writer: Writer) -> None:
     count = 0
     for seed in range(300):
         text = "\n".join(f"{name} ::= {body}" for name, body in _bodies(random.Random(seed)))
-        grammar = checked_gbnf(text, "grammar")
+        grammar = parse_gbnf(text, "grammar")
         if regex_of(grammar) is None:
             count += 1
             compared(writer, text, seed, 6)

@@ -19,9 +19,9 @@ def test_tokens_of_a_mask(size: int, share: float) -> None:
         bits[size:] = False
         workspace.mask.words[:] = np.packbits(bits, bitorder="little").view(np.uint32)
         row = draw.standard_normal(size).astype(np.float32)
-        masked = workspace.masked(row)
+        masked = workspace.mask_row(row)
         assert np.array_equal(masked, np.where(bits[:size], row, np.float32(-np.inf)))
-        ids = workspace.allowed()
+        ids = workspace.allowed_ids()
         assert ids is None or np.array_equal(ids, np.flatnonzero(bits))
         if size == 32_000:
             assert (ids is None) == (share > 0.001)

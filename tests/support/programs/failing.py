@@ -27,7 +27,7 @@ from worker.engine.backend import BatchError
 from worker.errors import QueueFullError
 from worker.limits import LONG
 from worker.llama.backend import LlamaBackend
-from worker.llama.parts import TokenizerPatience
+from worker.llama.text_parts import TokenizerPatience
 
 FAILURE = Path(os.environ["FAILURE"])
 STEP_SECONDS = float(os.environ["STEP_SECONDS"])

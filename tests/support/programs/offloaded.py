@@ -121,7 +121,7 @@ def run(job: Job) -> Loaded:
     from worker.engine.sampling import SamplingParams
     from worker.lifecycle.loading import load_backend
     from worker.lifecycle.prepared import prepare
-    from worker.llama.residency import allocated
+    from worker.llama.residency import placements
 
     path = Path(job.model)
     prepared = prepare(path, job.settings)
@@ -150,7 +150,7 @@ def run(job: Job) -> Loaded:
             layers=backend.weights.residency.layers,
             kv=backend.context.residency.layers,
             planned=prepared.plan.devices,
-            allocated=allocated(backend.weights.residency, backend.context.residency),
+            allocated=placements(backend.weights.residency, backend.context.residency),
             tokens=tuple(tokens),
             logits=tuple(map(float, backend.logits(len(prompt) - 1))),
         )

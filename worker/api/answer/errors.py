@@ -10,7 +10,7 @@ from litestar.exceptions import HTTPException
 from litestar.response import Stream
 
 from worker import log
-from worker.api.answer.shapes import shaped
+from worker.api.answer.shapes import error_body
 from worker.api.intake.body import HttpRequest
 from worker.errors import TooLargeError, WorkerError
 from worker.http.replies import ErrorReply, reply, reply_of_ours
@@ -55,7 +55,7 @@ def on_error(
         note(ours)
     if status >= 500 and not isinstance(ours, WorkerError):
         log.get("service").exception("request failed", path=path, exc_info=error)
-    return json_response(shaped(path, status, body), status, headers)
+    return json_response(error_body(path, status, body), status, headers)
 
 
 def event_stream(events: AsyncIterator[bytes]) -> Stream:

@@ -67,14 +67,14 @@ class Exchange(ABC):
         """(status, body, headers) of an error before the first event."""
         return reply_of(error)
 
-    def shaped(self, _status: int, reply: ErrorReply) -> msgspec.Struct:
+    def error_body(self, _status: int, reply: ErrorReply) -> msgspec.Struct:
         """An error's body in the shape that the API has for it."""
         return reply
 
     def failure(self, error: Exception) -> bytes:
         """The event that tells of an error after the first event."""
         status, reply, _ = self.error_reply(error)
-        return sse.frame(self.shaped(status, reply))
+        return sse.frame(self.error_body(status, reply))
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer, or stop as soon as the client has left."""
@@ -141,7 +141,7 @@ class Exchange(ABC):
             if self._has_started and self.streaming:
                 await self._send_event(send, self.failure(error) + self.closing, more=False)
             else:
-                body = msgspec.json.encode(self.shaped(status, reply))
+                body = msgspec.json.encode(self.error_body(status, reply))
                 await self._send_json(send, status, body, headers)
 
     async def _send_event(self, send: Any, event: bytes, *, more: bool = True) -> None:
@@ -187,10 +187,10 @@ class DeltaExchange(Exchange):
     """
 
     @abstractmethod
-    def told(self, delta: Delta) -> list[bytes]:
+    def frames_of(self, delta: Delta) -> list[bytes]:
         """The events of one delta of a streamed answer."""
 
-    def told_last(self) -> list[bytes]:
+    def last_frames(self) -> list[bytes]:
         """The events behind those of the last delta."""
         return []
 
@@ -213,9 +213,9 @@ class DeltaExchange(Exchange):
     async def frames(self) -> AsyncIterator[bytes]:
         while self.stream.is_running:
             for delta in await self.stream.take():
-                for event in self.told(delta):
+                for event in self.frames_of(delta):
                     yield event
-        for event in self.told_last():
+        for event in self.last_frames():
             yield event
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -234,7 +234,7 @@ class DeltaExchange(Exchange):
         events: list[bytes] = []
         try:
             for delta in deltas:
-                events += self.told(delta)
+                events += self.frames_of(delta)
         finally:  # what was told before one that cannot be is not lost
             if events:
                 self._num_parts += 1

@@ -63,7 +63,7 @@ class LogprobArrays:
         return arrays if arrays.tokens else None
 
 
-def joined(parts: Sequence[Logprobs]) -> Logprobs | None:
+def concatenate(parts: Sequence[Logprobs]) -> Logprobs | None:
     """The arrays of several events as one; None where there are none."""
     if not parts:
         return None

@@ -117,7 +117,7 @@ def tei_reply(status: int, reply: ErrorReply) -> TeiErrorReply:
 _TOO_LONG = "exceed_context_size_error"  # what llama-server's own clients look for
 
 
-def shaped(path: str, status: int, reply: ErrorReply) -> msgspec.Struct:
+def error_body(path: str, status: int, reply: ErrorReply) -> msgspec.Struct:
     """The body of an error's answer: OpenAI's shape, or that of another API whose path it is."""
     if path.startswith(paths.MESSAGES):
         return anthropic_reply(status, reply)

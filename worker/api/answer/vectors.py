@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from worker.api.answer.exchange import Exchange
-from worker.api.answer.shapes import shaped
+from worker.api.answer.shapes import error_body
 from worker.api.intake.preparing import Preparing
 from worker.engine.embedding import Embedded, EmbeddingRequest
 from worker.engine.stream import Stream
@@ -50,8 +50,8 @@ class VectorExchange(Exchange):
     async def body(self) -> object:
         return self._reply(await vectors_of(self.stream))
 
-    def shaped(self, status: int, reply: ErrorReply) -> msgspec.Struct:
-        return shaped(self._path, status, reply)
+    def error_body(self, status: int, reply: ErrorReply) -> msgspec.Struct:
+        return error_body(self._path, status, reply)
 
 
 async def vectors_of(stream: Stream) -> Sequence[np.ndarray]:

@@ -9,20 +9,20 @@ from worker.api.answer.shapes import UNTHREADED
 from worker.api.anthropic.schemas import CHOICES, AnthropicChoice, MessageParam, MessagesRequest
 from worker.api.intake.bounds import stops_of, tokens_of
 from worker.api.intake.chat.chat_input import ChatInput, puts_words
-from worker.api.intake.chat.parts import (
+from worker.api.intake.chat.content_parts import (
     ContentPart,
     check_pictures,
-    joined,
     newest,
     parts_of,
+    text_of_parts,
     words_of,
 )
 from worker.api.intake.chat.past_message import (
     arguments_of,
-    called_name,
+    call_name,
+    name_of,
     result_of,
     role_of,
-    spelled,
 )
 from worker.api.intake.chat.tools import ToolChoice, Tools, settle, tools_of
 from worker.api.intake.facts import ModelFacts
@@ -61,7 +61,7 @@ def messages_of(body: MessagesRequest, media: MediaInputs) -> tuple[Message, ...
             parts = _from_user(message, role, names, media)
         for part in parts:
             if found and found[-1].role == part.role != "tool":
-                found[-1] = _joined(found[-1], part)
+                found[-1] = _join(found[-1], part)
             else:
                 found.append(part)
     return tuple(found)
@@ -85,11 +85,11 @@ def _from_user(
             texts.append(block)
             continue
         if texts:
-            found.append(Message(role=role, content=joined(texts, media)))
+            found.append(Message(role=role, content=text_of_parts(texts, media)))
             texts = []
         found.append(_result(block, names, media))
     if texts or not found:
-        found.append(Message(role=role, content=joined(texts, media)))
+        found.append(Message(role=role, content=text_of_parts(texts, media)))
     return found
 
 
@@ -118,17 +118,17 @@ def _from_assistant(
 def _call(block: ContentPart) -> Call:
     fields = ("input", "arguments", "args", "parameters")
     given = next((block[name] for name in fields if block.get(name) is not None), None)
-    name = called_name(block.get("name"))
-    return Call(spelled(block.get("id")) or "", name, arguments_of(given))
+    name = call_name(block.get("name"))
+    return Call(name_of(block.get("id")) or "", name, arguments_of(given))
 
 
 def _result(block: ContentPart, names: dict[str, str], media: MediaInputs) -> Message:
     """One without an id is that of the first call that has none."""
-    known = spelled(block.get("tool_use_id"))
+    known = name_of(block.get("tool_use_id"))
     return result_of(block, call_id=known, name=names.get(known or ""), media=media)
 
 
-def _joined(first: Message, second: Message) -> Message:
+def _join(first: Message, second: Message) -> Message:
     def both(left: str | None, right: str | None) -> str | None:
         return f"{left}\n{right}" if left and right else left or right
 

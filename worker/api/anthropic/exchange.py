@@ -199,7 +199,7 @@ class MessageExchange(DeltaExchange):
         self._stopped_by: str | None = None
         self._has_begun = False
 
-    def told(self, delta: Delta) -> list[bytes]:
+    def frames_of(self, delta: Delta) -> list[bytes]:
         """Its events; the stream's first ones wait for the first token."""
         events: list[bytes] = []
         if not self._has_begun:
@@ -207,7 +207,7 @@ class MessageExchange(DeltaExchange):
             events.append(_frame(MessageStart(self._reply([], None))) + _frame(Ping()))
         return events + [_frame(event) for event in self.take(delta)]
 
-    def told_last(self) -> list[bytes]:
+    def last_frames(self) -> list[bytes]:
         events = [_frame(event) for event in self._blocks.close()]
         last = _frame(MessageDelta(self._ending(), self._usage())) + _frame(MessageStop())
         return [*events, last]
@@ -216,12 +216,12 @@ class MessageExchange(DeltaExchange):
         self._blocks.close()
         return self._reply(self._blocks.whole(), self._ending())
 
-    def shaped(self, status: int, reply: ErrorReply) -> AnthropicErrorReply:
+    def error_body(self, status: int, reply: ErrorReply) -> AnthropicErrorReply:
         return anthropic_reply(status, reply)
 
     def failure(self, error: Exception) -> bytes:
         status, reply, _ = self.error_reply(error)
-        return _frame(self.shaped(status, reply))
+        return _frame(self.error_body(status, reply))
 
     def take(self, delta: Delta) -> list[BlockEvent]:
         self._tally.add(delta)

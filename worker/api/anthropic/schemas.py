@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 
 from worker.api.intake.bounds import at_least, items, one_of, texts
-from worker.api.intake.chat.parts import MessageContent
+from worker.api.intake.chat.content_parts import MessageContent
 from worker.api.intake.chat.tools import DeclaredTools
 from worker.api.intake.constraints import FormFields
 from worker.api.intake.thinking import ChatFields

@@ -12,10 +12,10 @@ from worker.api.intake.bounds import at_least, items
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.texts import (
     CutFields,
-    asked,
     check_pooled,
     check_width,
     cut_of,
+    embedding_request,
     texts_of,
 )
 from worker.budget import Budget
@@ -68,4 +68,4 @@ def cohere_request(body: CohereEmbedRequest, facts: ModelFacts, budget: Budget) 
     cut = cut_of(body, facts, usual=True, max_tokens=body.max_tokens)
     param = "inputs" if body.inputs and not body.texts else "texts"
     texts = texts_of([*(body.texts or body.inputs or ())], facts, param, budget, cut=cut)
-    return asked(texts, param)
+    return embedding_request(texts, param)

@@ -11,7 +11,7 @@ Elements = list[float | int] | str
 _LARGEST = 127
 
 
-def _scaled(vector: np.ndarray) -> np.ndarray:
+def _scale(vector: np.ndarray) -> np.ndarray:
     """-127 to 127, of which the largest element has one."""
     largest = float(np.abs(vector).max(initial=0)) or 1.0
     return np.rint(vector / largest * _LARGEST).astype(np.int8)
@@ -24,15 +24,15 @@ def _bits(vector: np.ndarray) -> np.ndarray:
 
 _MADE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "float": lambda vector: vector.astype("<f4"),
-    "int8": _scaled,
-    "uint8": lambda vector: (_scaled(vector).astype(np.int16) + _LARGEST + 1).astype(np.uint8),
+    "int8": _scale,
+    "uint8": lambda vector: (_scale(vector).astype(np.int16) + _LARGEST + 1).astype(np.uint8),
     "binary": lambda vector: (_bits(vector).astype(np.int16) - _LARGEST - 1).astype(np.int8),
     "ubinary": _bits,
 }
 KINDS = tuple(_MADE)
 
 
-def encoded(vector: np.ndarray, kind: str = "float", *, as_text: bool = False) -> Elements:
+def encode(vector: np.ndarray, kind: str = "float", *, as_text: bool = False) -> Elements:
     """One vector. kind: one of KINDS; as_text: its bytes in base64"""
     made = _MADE[kind](vector)
     return base64.b64encode(made.tobytes()).decode() if as_text else made.tolist()

@@ -21,16 +21,16 @@ from worker.api.intake.prompts import plain_tokens
 from worker.api.intake.texts import (
     Cut,
     Tokens,
-    asked,
     check_count,
     check_text,
     cut_of,
+    embedding_request,
     longest_of,
     read_near,
     text_tokens,
 )
 from worker.budget import Budget
-from worker.engine.embedding import EmbeddingRequest, normalised
+from worker.engine.embedding import EmbeddingRequest, normalise
 from worker.errors import RequestError
 from worker.model.config import ModelConfig
 
@@ -59,15 +59,13 @@ def pair_tokens(
     template = tokenizer.chat_templates.get("rerank") if tokenizer else None
     if template is None:
         if cut is not None:
-            first, second = _fitting(
-                first, second, cut.most - len(_joined([], [], facts.vocab)), cut
-            )
-        tokens = _joined(first, second, facts.vocab)
+            first, second = _fit(first, second, cut.most - len(_join([], [], facts.vocab)), cut)
+        tokens = _join(first, second, facts.vocab)
     else:
         texts = {"query": query, "document": document}
-        tokens = _filled(template, texts, facts, places[1], budget)
+        tokens = _fill(template, texts, facts, places[1], budget)
         if cut is not None:
-            tokens = _filled_in(template, tokens, (first, second), cut, facts, places[1], budget)
+            tokens = _fill_in(template, tokens, (first, second), cut, facts, places[1], budget)
     place = places[len(tokens) - own < longest_of(facts.embedder)]
     return check_text(tokens, facts, place)
 
@@ -80,7 +78,7 @@ def _read(
     return (text, read(text)) if cut is None else read_near(text, cut, facts, read)
 
 
-def _fitting(
+def _fit(
     first: Sequence[int], second: Sequence[int], room: int, cut: Cut
 ) -> tuple[Sequence[int], Sequence[int]]:
     """Both cut to `room` tokens together: the longer one first, then both to the half."""
@@ -93,7 +91,7 @@ def _fitting(
     return first[:num_first], second[:num_second]
 
 
-def _filled_in(
+def _fill_in(
     template: str, whole: list[int], pair: tuple[list[int], list[int]], cut: Cut, facts: ModelFacts,
     param: str, budget: Budget,
 ) -> list[int]:  # fmt: skip
@@ -105,22 +103,22 @@ def _filled_in(
     while room >= 0 and (len(tokens) > cut.most or not is_short):
         texts = (
             b"".join(spelled[token] for token in part).decode("utf-8", "ignore")
-            for part in _fitting(*pair, room, cut)
+            for part in _fit(*pair, room, cut)
         )
         filled: dict[str, str] = dict(zip(("query", "document"), texts, strict=True))
-        tokens, is_short = _filled(template, filled, facts, param, budget), True
+        tokens, is_short = _fill(template, filled, facts, param, budget), True
         room -= max(1, len(tokens) - cut.most)
     return tokens
 
 
-def _joined(first: Sequence[int], second: Sequence[int], vocab: Vocabulary) -> list[int]:
+def _join(first: Sequence[int], second: Sequence[int], vocab: Vocabulary) -> list[int]:
     before = [] if not vocab.adds_bos or vocab.bos is None else [vocab.bos]
     end = [] if not vocab.adds_eos or vocab.eos is None else [vocab.eos]
     between = [] if not vocab.adds_sep or vocab.sep is None else [vocab.sep]
     return [*before, *first, *end, *between, *second, *(end or between)]
 
 
-def _filled(
+def _fill(
     template: str, texts: dict[str, str], facts: ModelFacts, param: str, budget: Budget
 ) -> list[int]:
     """A template with texts in it. Control tokens are those of the template alone; what stands
@@ -210,7 +208,7 @@ def match_of(
             found = [chances(each, facts.config) for each in found]
         return [float(each[output]) for each in found]
 
-    return Scoring(asked(tokens, param), scores)
+    return Scoring(embedding_request(tokens, param), scores)
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -243,11 +241,11 @@ def _by_angle(
     num_queries = len(queries.texts)
 
     def scores(made: Sequence[np.ndarray]) -> list[float]:
-        rows = normalised(np.stack(made)).astype(np.float64)
+        rows = normalise(np.stack(made)).astype(np.float64)
         asking, asked_of = rows[:num_queries], rows[num_queries:]
         return (asking * asked_of).sum(axis=1).clip(-1, 1).tolist()
 
-    return Scoring(asked(tokens, texts.name), scores)
+    return Scoring(embedding_request(tokens, texts.name), scores)
 
 
 # Where a document that is too long is cut if the body says nothing: as Cohere has it.

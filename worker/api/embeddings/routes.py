@@ -14,7 +14,7 @@ from litestar.types import ASGIApp
 from worker.api.answer.vectors import VectorExchange, usage_of_texts
 from worker.api.described import JSON, Api, Described
 from worker.api.embeddings.cohere import FLOAT, CohereEmbedReply, CohereEmbedRequest, cohere_request
-from worker.api.embeddings.encoding import KINDS, Elements, encoded
+from worker.api.embeddings.encoding import KINDS, Elements, encode
 from worker.api.embeddings.ranking import (
     chances,
     documents_of,
@@ -58,19 +58,19 @@ from worker.api.intake.origins import Asker
 from worker.api.intake.preparing import Preparing
 from worker.api.intake.texts import (
     MOST_NORM,
-    asked,
     check_pooled,
     check_vectors,
     check_width,
     cut_of,
+    embedding_request,
     texts_of,
 )
 from worker.budget import Budget
-from worker.engine.embedding import EmbeddingRequest, normalised
+from worker.engine.embedding import EmbeddingRequest, normalise
 from worker.errors import RequestError
 
 
-def _asked(
+def _request_of(
     body: EmbeddingsRequest,
     facts: ModelFacts,
     budget: Budget,
@@ -98,14 +98,14 @@ def _asked(
     if isinstance(body, LlamaEmbeddingRequest) and given is None:
         given, param = body.content, "content"
     texts = texts_of(given, facts, param, budget, cut=cut_of(body, facts))
-    return asked(texts, param, per_token=per_token or pooling == "none")
+    return embedding_request(texts, param, per_token=per_token or pooling == "none")
 
 
-def _made(
+def _finish(
     vector: np.ndarray, body: EmbeddingsRequest, facts: ModelFacts, usual: int = 2
 ) -> np.ndarray:
     norm = usual if body.embd_normalize is None else body.embd_normalize
-    return normalised(vector, norm, _width(body, facts))
+    return normalise(vector, norm, _width(body, facts))
 
 
 def _width(body: EmbeddingsRequest, facts: ModelFacts) -> int | None:
@@ -114,10 +114,10 @@ def _width(body: EmbeddingsRequest, facts: ModelFacts) -> int | None:
     return check_width(body.dimensions, facts)
 
 
-def _told(vector: np.ndarray, body: EmbeddingsRequest) -> Any:
+def _encode(vector: np.ndarray, body: EmbeddingsRequest) -> Any:
     kinds = (body.output_dtype, body.embedding_type)
     kind = next((kind for kind in kinds if kind not in (None, BASE64)), "float")
-    return encoded(vector, kind, as_text=BASE64 in (body.encoding_format, body.embedding_type))
+    return encode(vector, kind, as_text=BASE64 in (body.encoding_format, body.embedding_type))
 
 
 @post("/v1/embeddings", status_code=200, summary="Embeddings (OpenAI)")
@@ -125,11 +125,11 @@ async def embeddings(request: HttpRequest, facts: ModelFacts, preparing: Prepari
     """One for each text."""
     body = await preparing.body(request, EmbeddingsRequest)
     check_pooled(facts)
-    wanted = await preparing.texts(request, body, facts, _asked, body, facts)
+    wanted = await preparing.texts(request, body, facts, _request_of, body, facts)
 
     def reply(vectors: Sequence[np.ndarray]) -> EmbeddingList:
         entries = [
-            EmbeddingEntry(place, _told(_made(vector, body, facts), body))
+            EmbeddingEntry(place, _encode(_finish(vector, body, facts), body))
             for place, vector in enumerate(vectors)
         ]
         return EmbeddingList(data=entries, model=facts.model_id, usage=usage_of_texts(wanted))
@@ -143,11 +143,11 @@ async def llama_embeddings(
 ) -> ASGIApp:
     """A list for each text: of its one vector, or with --pooling none of those of its tokens."""
     body = await preparing.body(request, LlamaEmbeddingRequest)
-    wanted = await preparing.texts(request, body, facts, _asked, body, facts)
+    wanted = await preparing.texts(request, body, facts, _request_of, body, facts)
     usual = -1 if wanted.per_token else 2
 
     def reply(vectors: Sequence[np.ndarray]) -> list[LlamaEmbedding]:
-        made = (np.atleast_2d(_made(vector, body, facts, usual)) for vector in vectors)
+        made = (np.atleast_2d(_finish(vector, body, facts, usual)) for vector in vectors)
         return [LlamaEmbedding(place, rows.tolist()) for place, rows in enumerate(made)]
 
     return VectorExchange(wanted, preparing, request.url.path, reply)
@@ -157,15 +157,15 @@ async def llama_embeddings(
 async def token_vectors(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
     """One for each token of each text, as the model computes it."""
     body = await preparing.body(request, EmbeddingsRequest)
-    make = partial(_asked, per_token=True)
+    make = partial(_request_of, per_token=True)
     wanted = await preparing.texts(request, body, facts, make, body, facts)
 
     def reply(vectors: Sequence[np.ndarray]) -> PooledList:
-        made = (_made(vector, body, facts, -1) for vector in vectors)
+        made = (_finish(vector, body, facts, -1) for vector in vectors)
         return PooledList(
             id=f"pool-{wanted.id}",
             created=int(time.time()),
-            data=[PooledEntry(place, _told(rows, body)) for place, rows in enumerate(made)],
+            data=[PooledEntry(place, _encode(rows, body)) for place, rows in enumerate(made)],
             model=facts.model_id,
             usage=usage_of_texts(wanted),
         )
@@ -237,12 +237,12 @@ async def cohere_embed(request: HttpRequest, facts: ModelFacts, preparing: Prepa
     kinds = body.embedding_types or (None if path.startswith("/v1/") else [FLOAT])
 
     def reply(vectors: Sequence[np.ndarray]) -> CohereEmbedReply:
-        made = [normalised(vector, 2, body.output_dimension) for vector in vectors]
+        made = [normalise(vector, 2, body.output_dimension) for vector in vectors]
 
         def of(kind: str) -> list[Elements]:
             if kind == BASE64:
-                return [encoded(vector, as_text=True) for vector in made]
-            return [encoded(vector, kind) for vector in made]
+                return [encode(vector, as_text=True) for vector in made]
+            return [encode(vector, kind) for vector in made]
 
         return CohereEmbedReply(
             response_type="embeddings_floats" if kinds is None else "embeddings_by_type",
@@ -264,7 +264,7 @@ async def tei_embed(request: HttpRequest, facts: ModelFacts, preparing: Preparin
     norm, width = -1 if body.normalize is False else 2, check_width(body.dimensions, facts)
 
     def reply(vectors: Sequence[np.ndarray]) -> list[list[float]]:
-        return [normalised(vector, norm, width).tolist() for vector in vectors]
+        return [normalise(vector, norm, width).tolist() for vector in vectors]
 
     return VectorExchange(wanted, preparing, request.url.path, reply)
 

@@ -19,12 +19,12 @@ from worker.api.intake.texts import (
     CutFields,
     Inputs,
     Tokens,
-    asked,
     check_count,
     check_pooled,
     check_vectors,
     check_width,
     cut_of,
+    embedding_request,
     text_tokens,
     texts_of,
 )
@@ -94,7 +94,7 @@ def embed_request(
     (check_vectors if per_token else check_pooled)(facts)
     check_width(body.dimensions, facts)
     texts = texts_of(body.inputs, facts, "inputs", budget, cut=cut_of(body, facts))
-    return asked(texts, "inputs", per_token=per_token)
+    return embedding_request(texts, "inputs", per_token=per_token)
 
 
 def similarity_of(body: SimilarityRequest, facts: ModelFacts, budget: Budget) -> Scoring:
@@ -130,4 +130,4 @@ def predict_request(body: PredictRequest, facts: ModelFacts, budget: Budget) -> 
             if more
             else text_tokens(first, facts, name, budget, cut=cut)
         )
-    return asked(tokens, "inputs")
+    return embedding_request(tokens, "inputs")

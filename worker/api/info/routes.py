@@ -10,16 +10,16 @@ from litestar.response import Stream
 from worker import __version__
 from worker.api.answer.errors import event_stream, json_response
 from worker.api.described import EVENTS, HTML, JSON, TEXT, Api, Described
+from worker.api.info import reference
 from worker.api.info.about import Health, Info, ModelReady, Version, health_of, info_of
 from worker.api.info.lora import NewAdapter, OldAdapter
-from worker.api.info.power import ShutdownReply, Sleeping, sleeper_of
 from worker.api.info.progress import LoadProgress, NotLoaded, Ready, events_of
 from worker.api.info.readings import Window
-from worker.api.intake.adapters import MODEL_ID, named
+from worker.api.info.sleep import ShutdownReply, Sleeping, sleeper_of
+from worker.api.intake.adapters import MODEL_ID, adapter_at
 from worker.api.intake.body import HttpRequest, read_json
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.origins import Asker
-from worker.api.page import reference
 from worker.errors import NotFoundError, RequestError
 from worker.http import paths
 from worker.lifecycle.loaded import Loaded
@@ -82,7 +82,7 @@ async def model_ready(model_id: str, facts: ModelFacts) -> Response[bytes]:
     path, _, wanted = str(model_id).rpartition("/")
     if wanted != "ready":
         raise NotFoundError("There is only /v2/models/{id}/ready.")
-    adapter = named(path, facts.adapters)
+    adapter = adapter_at(path, facts.adapters)
     return json_response(ModelReady(facts.model_id if adapter is None else adapter.name))
 
 

@@ -36,7 +36,7 @@ def choice_of(body: msgspec.Struct, adapters: AdapterTable) -> ChosenAdapters:
     return adapters.choose(model, scales_of(lora))
 
 
-def chosen(made: Chosen, choice: ChosenAdapters) -> Chosen:
+def with_adapters(made: Chosen, choice: ChosenAdapters) -> Chosen:
     """The same, computed with the adapters that were chosen.
 
     Raises RequestError where a request for vectors names one.
@@ -53,6 +53,6 @@ def chosen(made: Chosen, choice: ChosenAdapters) -> Chosen:
 MODEL_ID = "The model's id; slashes may be raw or encoded."
 
 
-def named(path: str, adapters: AdapterTable) -> NamedAdapter | None:
+def adapter_at(path: str, adapters: AdapterTable) -> NamedAdapter | None:
     """The adapter that a path parameter names, or None for the model. Raises NotFoundError."""
     return adapters.find(str(path).removeprefix("/"))

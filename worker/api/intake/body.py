@@ -99,7 +99,7 @@ def _objects(shape: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct]]:
     return found
 
 
-def told(names: Iterable[str], path: str) -> tuple[str, ...]:
+def field_warnings(names: Iterable[str], path: str) -> tuple[str, ...]:
     """A sentence for each name; the log has each once."""
     names = tuple(names)
     for name in names:
@@ -212,7 +212,7 @@ async def read_json(request: HttpRequest, shape: type[T]) -> T:
                 data += chunk
                 bodies.check(len(data), shape)
         if len(data) <= _LARGE:
-            return _noted(data, shape)
+            return _decode_noting(data, shape)
         # Decoding holds up the event loop: between large bodies others have a turn.
         async with bodies.decoding:
             await asyncio.sleep(_PAUSE_S)
@@ -220,7 +220,7 @@ async def read_json(request: HttpRequest, shape: type[T]) -> T:
                 raise TooLargeError(
                     f"The body holds more than {PARTS.most} lists, objects and fields."
                 )
-            return _noted(data, shape)
+            return _decode_noting(data, shape)
     except TimeoutError:
         raise SlowBodyError(f"The body did not arrive in {bodies.seconds:g} s.") from None
     except InternalServerException:  # what Litestar calls it
@@ -231,7 +231,7 @@ async def read_json(request: HttpRequest, shape: type[T]) -> T:
 
 
 @contextmanager
-def held_body(request: HttpRequest) -> Generator[None]:
+def hold_body(request: HttpRequest) -> Generator[None]:
     """The bytes that `read_json` read are on their way still: what is made of them is not ready."""
     bodies: Bodies = request.app.state["bodies"]
     count: int = getattr(request.state, "body_bytes", 0)
@@ -248,17 +248,17 @@ async def until_gone(receive: Any) -> None:
         pass
 
 
-def _noted(data: bytearray, shape: type[T]) -> T:
+def _decode_noting(data: bytearray, shape: type[T]) -> T:
     """The body, whose record knows what of it is not known."""
-    found = _decoded(data, shape)
+    found = _decode(data, shape)
     record = current()
     if record is not None:
         record.unknown = unknown_fields(data, shape)
-        told(record.unknown, record.route)
+        field_warnings(record.unknown, record.route)
     return found
 
 
-def _decoded(data: bytearray, shape: type[T]) -> T:
+def _decode(data: bytearray, shape: type[T]) -> T:
     """Behind a byte order mark; halves of a character, which some programs cut emojis into, are
     U+FFFD, and 10.0 is the integer 10."""
     if data.startswith(BOM_UTF8):

@@ -11,14 +11,14 @@ import msgspec
 from worker import log
 from worker.api.intake.bounds import characters
 from worker.errors import RequestError
+from worker.grammar.client_grammar import grammar_constraint
 from worker.grammar.constraint import (
     Constraint,
     choice_constraint,
     regex_constraint,
     schema_constraint,
 )
-from worker.grammar.lark import grammar_constraint
-from worker.grammar.wrapped import is_schema, unwrapped
+from worker.grammar.wrapped import is_schema, unwrap
 from worker.limits import GRAMMAR
 
 _OTHER_FORMS = {"grammar": grammar_constraint, "regex": regex_constraint}  # others' words
@@ -174,7 +174,7 @@ def _of_form(value: Any, name: str) -> Constraint | None:
         raise RequestError(
             f"{name} must be text, json_object or json_schema with a schema.", param=name
         )
-    found = unwrapped({**kind, "type": None}, name, bare=False)
+    found = unwrap({**kind, "type": None}, name, bare=False)
     if found is not None:
         if word == "text":
             raise RequestError(
@@ -196,7 +196,7 @@ def _of_form(value: Any, name: str) -> Constraint | None:
 
 
 def _of_schema(value: Any, name: str) -> Constraint:
-    found = unwrapped(value, name)
+    found = unwrap(value, name)
     if found is None:
         raise RequestError(f"{name} holds no JSON schema.", param=name)
     return schema_constraint(found.schema, name, strict=found.strict)

@@ -127,7 +127,7 @@ class MediaInputs:
             if leads:
                 data = self._addresses.read(address)
             else:
-                data = _decoded(address[found.end() if found else 0 :])
+                data = _decode(address[found.end() if found else 0 :])
             check_format(data, kind)
         except RequestError as error:
             if asked is None:
@@ -184,15 +184,15 @@ class MediaInputs:
         room: dict[int, MediumPieces] = {
             number: ((-1,) * count,) for number, count in counts.items()
         }
-        told = self._noted(text, shown - room.keys())
-        tokens, media = self._spliced(told, room, tokenize)
+        told = self._with_notes(text, shown - room.keys())
+        tokens, media = self._splice(told, room, tokenize)
         if len(tokens) <= most:
             read = self._each(room.keys(), self._reader.read)
-            told = self._noted(told, room.keys() - read.keys())
-            tokens, media = self._spliced(told, read, tokenize)
-        return self._noted(told, shown), tokens, tuple(media)
+            told = self._with_notes(told, room.keys() - read.keys())
+            tokens, media = self._splice(told, read, tokenize)
+        return self._with_notes(told, shown), tokens, tuple(media)
 
-    def _spliced(
+    def _splice(
         self, text: str, pieces: Mapping[int, MediumPieces], tokenize: Callable[..., list[int]]
     ) -> tuple[list[int], list[Medium]]:
         """The text's tokens with the pieces of media in the place of their marks."""
@@ -227,7 +227,7 @@ class MediaInputs:
                 self._tell(medium.kind, error.message)
         return found
 
-    def _noted(self, text: str, numbers: Set[int]) -> str:
+    def _with_notes(self, text: str, numbers: Set[int]) -> str:
         """With notes in brackets in the place of these."""
 
         def note(mark: re.Match[str]) -> str:
@@ -244,7 +244,7 @@ def _about(error: RequestError, asked: tuple[str, str]) -> RequestError:
     )  # fmt: skip
 
 
-def _decoded(text: str) -> bytes:
+def _decode(text: str) -> bytes:
     try:
         return base64.b64decode("".join(text.split()), validate=True)
     except (binascii.Error, ValueError):

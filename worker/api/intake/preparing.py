@@ -14,8 +14,8 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from worker import log
-from worker.api.intake.adapters import choice_of, chosen
-from worker.api.intake.body import HttpRequest, held_body, read_json, told, until_gone
+from worker.api.intake.adapters import choice_of, with_adapters
+from worker.api.intake.body import HttpRequest, field_warnings, hold_body, read_json, until_gone
 from worker.api.intake.constraints import ConstraintFields
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.generation import Generation
@@ -139,11 +139,11 @@ class Preparing:
         """
         choice = choice_of(body, facts.adapters)
         record = current()
-        with self._lane().place(), held_body(request):
+        with self._lane().place(), hold_body(request):
             made = await self._aside(request, body, partial(function, *arguments), record)
-        made = chosen(made, choice)
+        made = with_adapters(made, choice)
         path = request.scope["path"] if record is None else record.route
-        warnings = () if record is None else told(record.unknown, path)
+        warnings = () if record is None else field_warnings(record.unknown, path)
         if not isinstance(made, Generation):
             return made
         if made.left_out:
@@ -167,9 +167,9 @@ class Preparing:
             return await self.make(request, body, facts, function, *arguments)
         choice = choice_of(body, facts.adapters)
         self._lane().check_place()
-        made = chosen(function(*arguments, UNBOUNDED), choice)
+        made = with_adapters(function(*arguments, UNBOUNDED), choice)
         if (record := current()) is not None:
-            told(record.unknown, record.route)
+            field_warnings(record.unknown, record.route)
         return made
 
     def run(self, generation: Generation, facts: ModelFacts) -> Stream:
@@ -205,7 +205,7 @@ class Preparing:
         Where the client leaves: LeftError; where the request is cancelled: CancelledError. What
         runs in a thread then goes on there, for nobody.
         """
-        with held_body(request):
+        with hold_body(request):
             return await self._aside(request, body, partial(function, *arguments), None)
 
     async def look(
@@ -233,7 +233,7 @@ class Preparing:
         finally:
             left.cancel()
             if record is not None:
-                record.prepared()
+                record.on_prepared()
 
     async def _run(
         self, pool: _Pool, work: Callable[[Budget], Made], left: asyncio.Future[None]
@@ -274,7 +274,7 @@ class Preparing:
         job.add_done_callback(lambda _: loop.call_soon_threadsafe(turn.leave))
         made.cancel()
         self._given_up = [*(each for each in self._given_up if not each.done()), job]
-        raise _gone(left)
+        raise _wait_gone(left)
 
 
 async def _unless(left: asyncio.Future[None], waits: Awaitable[T]) -> T:
@@ -284,12 +284,12 @@ async def _unless(left: asyncio.Future[None], waits: Awaitable[T]) -> T:
         await asyncio.wait({task, left}, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             return task.result()
-        raise _gone(left)
+        raise _wait_gone(left)
     finally:
         task.cancel()
 
 
-def _gone(left: asyncio.Future[None]) -> LeftError | CancelledError:
+def _wait_gone(left: asyncio.Future[None]) -> LeftError | CancelledError:
     if left.cancelled():
         return CancelledError("The request was cancelled.")
     return LeftError("The client left.")

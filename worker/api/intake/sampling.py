@@ -119,7 +119,7 @@ _PLAIN = [
 ]
 
 
-def told_settings(
+def effective_settings(
     params: SamplingParams, max_tokens: int | None, ends: Iterable[int]
 ) -> dict[str, Any]:
     """What counts, under llama-server's names. ends: tokens that end an answer"""
@@ -242,13 +242,13 @@ def _logit_bias(
     found: dict[int, float] = {}
     for name, value in bias.items() if isinstance(bias, dict) else bias:
         if value is not None:
-            added = _added(value)
+            added = _bias_of(value)
             for token in _tokens_named(name, facts, budget):
                 found[token] = found.get(token, 0.0) + added
     return tuple(found.items())
 
 
-def _added(value: float | bool | str) -> float:
+def _bias_of(value: float | bool | str) -> float:
     """Raises RequestError for what is no number."""
     if value is False:
         return -float(BIAS.most)

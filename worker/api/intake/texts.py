@@ -13,7 +13,7 @@ from worker.api.intake.facts import ModelFacts, TextEmbedder, Vocabulary
 from worker.api.intake.prompts import check_hopeless
 from worker.budget import Budget
 from worker.engine.embedding import EmbeddingRequest, shorten, vectors_wanted
-from worker.errors import ContextLengthError, RequestError, counted
+from worker.errors import ContextLengthError, RequestError, quantity
 from worker.limits import EMBEDDED, TOKEN_VECTORS
 from worker.model.vectors import LONGEST_IN_PARTS
 
@@ -141,7 +141,7 @@ def _too_long(count: int, facts: ModelFacts, place: str, advice: str) -> Context
     config, longest = facts.config, longest_of(facts.embedder)
     reach = config.context if config.only_embeds else min(config.context, LONGEST_IN_PARTS)
     if longest < reach:
-        advice += f" With --ctx-size the worker takes up to {counted(reach, 'token')}."
+        advice += f" With --ctx-size the worker takes up to {quantity(reach, 'token')}."
     return ContextLengthError(count, longest, param=place, what=place, hint=advice)
 
 
@@ -287,7 +287,9 @@ def read_near(
         room *= _ROOMY
 
 
-def asked(texts: Sequence[Tokens], param: str, *, per_token: bool = False) -> EmbeddingRequest:
+def embedding_request(
+    texts: Sequence[Tokens], param: str, *, per_token: bool = False
+) -> EmbeddingRequest:
     """The engine's request. per_token: a vector for each token"""
     count = sum(map(len, texts))
     if per_token and count > TOKEN_VECTORS.most:

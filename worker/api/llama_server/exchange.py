@@ -14,7 +14,7 @@ from worker.api.answer.usage import Tally, progress_of, timings_of
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.generation import Generation
 from worker.api.intake.prompts import TextPrompt
-from worker.api.intake.sampling import told_settings
+from worker.api.intake.sampling import effective_settings
 from worker.api.llama_server.schemas import (
     DrawnToken,
     WritingFields,
@@ -27,7 +27,7 @@ from worker.engine.stream import Stream
 from worker.http import sse
 
 
-def _written(score: TokenScore, *, as_drawn: bool) -> WrittenScore:
+def _write_score(score: TokenScore, *, as_drawn: bool) -> WrittenScore:
     named: dict[str, Any] = {"id": score.id, "token": score.token, "bytes": score.bytes}
     if not as_drawn:
         return WrittenScore(**named, logprob=score.logprob, top_logprobs=score.top_logprobs)
@@ -82,7 +82,7 @@ class WritingExchange(DeltaExchange):
             for place, name in enumerate(stream.ids)
         }
 
-    def told(self, delta: Delta) -> list[bytes]:
+    def frames_of(self, delta: Delta) -> list[bytes]:
         """A token's event; behind the last one that of the whole answer, without text."""
         writing = self._writings[delta.id]
         progress = UNSET if delta.progress is None else progress_of(delta.progress)
@@ -97,7 +97,7 @@ class WritingExchange(DeltaExchange):
                 tokens=[] if delta.token is None else [delta.token],
                 tokens_predicted=len(writing.tokens),
                 tokens_evaluated=writing.tally.num_prompt,
-                completion_probabilities=self._told_scores(writing.scores[num_scores:]),
+                completion_probabilities=self._write_scores(writing.scores[num_scores:]),
                 prompt_progress=progress,
                 timings=timings_of(writing.tally, delta.progress)
                 if self._body.timings_per_token
@@ -124,10 +124,10 @@ class WritingExchange(DeltaExchange):
         fields = self._body.response_fields
         return whole.only(fields) if fields else whole
 
-    def _told_scores(self, scores: list[TokenScore]) -> list[WrittenScore] | msgspec.UnsetType:
+    def _write_scores(self, scores: list[TokenScore]) -> list[WrittenScore] | msgspec.UnsetType:
         if self._params.logprobs is None:
             return UNSET
-        return [_written(score, as_drawn=self._params.as_drawn) for score in scores]
+        return [_write_score(score, as_drawn=self._params.as_drawn) for score in scores]
 
     def _whole(self, writing: Writing, content: str, tokens: list[int]) -> Written:
         tally, last, number = writing.tally, writing.last, self._body.id_slot
@@ -147,17 +147,19 @@ class WritingExchange(DeltaExchange):
             tokens_evaluated=tally.num_prompt,
             tokens_cached=tally.num_cached or 0,
             generation_settings=self._settings(),
-            prompt=self._spelled(writing.prompt),
+            prompt=self._spell(writing.prompt),
             has_new_line="\n" in writing.text,
             truncated=self._truncated,
             stop_type=kind,
             stopping_word=(last and last.stopped_by) or "",
             timings=timings_of(tally),
             warnings=self._warnings,
-            completion_probabilities=UNSET if self.streaming else self._told_scores(writing.scores),
+            completion_probabilities=UNSET
+            if self.streaming
+            else self._write_scores(writing.scores),
         )
 
-    def _spelled(self, prompt: TextPrompt) -> str:
+    def _spell(self, prompt: TextPrompt) -> str:
         if prompt.media:
             return prompt.text
         vocab = self._facts.vocab
@@ -168,7 +170,7 @@ class WritingExchange(DeltaExchange):
         """What was asked for, with what it left open, under llama-server's names."""
         params = self._params
         ends = self._facts.vocab.end_tokens
-        return told_settings(params.sampling, params.max_tokens, ends) | {
+        return effective_settings(params.sampling, params.max_tokens, ends) | {
             "stop": params.stop,
             "stream": self.streaming,
             "n_probs": params.logprobs or 0,

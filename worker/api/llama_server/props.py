@@ -9,7 +9,7 @@ import msgspec
 
 from worker import __version__, log
 from worker.api.intake.chat.templates import WITH_TOOLS, source_of
-from worker.api.intake.sampling import told_settings
+from worker.api.intake.sampling import effective_settings
 from worker.engine.stats import SequenceProgress
 from worker.lifecycle.default_sampling import default_sampling
 from worker.lifecycle.loaded import Loaded
@@ -93,7 +93,7 @@ def props_of(worker: Worker, loaded: Loaded) -> Props:
     return Props(
         default_generation_settings=Defaults(
             loaded.backend.max_length,
-            told_settings(
+            effective_settings(
                 default_sampling(loaded.config, worker.settings),
                 worker.settings.n_predict,
                 loaded.backend.end_tokens,
@@ -155,7 +155,9 @@ def _slot(
         slot.n_prompt_tokens_cache = sequence.num_cached
         slot.id_task = zlib.crc32(sequence.id.encode()) >> 1
         wanted = sequence.params
-        slot.params = told_settings(wanted.sampling, wanted.max_tokens, loaded.backend.end_tokens)
+        slot.params = effective_settings(
+            wanted.sampling, wanted.max_tokens, loaded.backend.end_tokens
+        )
         rest = sequence.limit - sequence.num_prompt - sampled
         slot.next_token = [NextToken(sampled, rest, has_new_line=sequence.has_line)]
     return slot

@@ -6,7 +6,7 @@ import msgspec
 
 from worker.api.intake.bounds import check_alternatives, stops_of
 from worker.api.intake.chat.chat_input import ChatInput, puts_words
-from worker.api.intake.chat.parts import check_pictures, newest, text_of
+from worker.api.intake.chat.content_parts import check_pictures, newest, text_of
 from worker.api.intake.chat.past_message import PastMessage, message_of, pictures_of, role_of
 from worker.api.intake.chat.tools import DeclaredTools, tools_of
 from worker.api.intake.facts import ModelFacts
@@ -50,7 +50,7 @@ def messages_of(body: OllamaChatRequest, media: MediaInputs) -> tuple[Message, .
             check_pictures(message.content, f"{where}.content", _MESSAGES, media)
         said = message_of(message, role, media)
         if said.role == "tool":
-            found.append(_placed(said, open_calls))
+            found.append(_match_call(said, open_calls))
             continue
         open_calls = []
         for call in said.calls:
@@ -62,7 +62,7 @@ def messages_of(body: OllamaChatRequest, media: MediaInputs) -> tuple[Message, .
     return tuple(found)
 
 
-def _placed(result: Message, open_calls: list[Call]) -> Message:
+def _match_call(result: Message, open_calls: list[Call]) -> Message:
     """Takes the call that it answers out of the open ones."""
 
     def is_meant(call: Call) -> bool:

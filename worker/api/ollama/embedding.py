@@ -12,8 +12,8 @@ from worker.api.intake.facts import ModelFacts
 from worker.api.intake.texts import (
     Cut,
     Inputs,
-    asked,
     check_vectors,
+    embedding_request,
     longest_of,
     texts_of,
 )
@@ -72,7 +72,7 @@ def embed_request(
     cut = Cut(longest_of(facts.embedder)) if cuts else None
     pooling = check_vectors(facts)
     texts = texts_of(cast("Inputs", given), facts, param, budget, cut=cut, advice=_CUT_IT)
-    return asked(texts, param, per_token=pooling == "none")
+    return embedding_request(texts, param, per_token=pooling == "none")
 
 
 def pooled_vector(vector: np.ndarray) -> np.ndarray:

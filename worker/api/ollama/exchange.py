@@ -30,7 +30,7 @@ from worker.chat.reader import Content, Thought
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.http.replies import ErrorReply
-from worker.http.sse import encoded
+from worker.http.sse import encode
 
 
 class LinePiece(msgspec.Struct):
@@ -73,12 +73,12 @@ class OllamaExchange(DeltaExchange):
     def line(self, piece: LinePiece, **fields: Any) -> AnswerLine:
         """The piece in the client's shape; fields: of `AnswerLine`."""
 
-    def told(self, delta: Delta) -> list[bytes]:
+    def frames_of(self, delta: Delta) -> list[bytes]:
         """Its line. A call is told when it has ended."""
         piece = self.take(delta)
         return [self._frame(piece, done=False)] if piece.tells else []
 
-    def told_last(self) -> list[bytes]:
+    def last_frames(self) -> list[bytes]:
         return [self._frame(LinePiece(), **self._end())]
 
     def whole(self) -> AnswerLine:
@@ -86,12 +86,12 @@ class OllamaExchange(DeltaExchange):
         piece = LinePiece(said.content, said.thought, list(enumerate(said.calls)), self._scores)
         return self.line(piece, **self._end(), **self._head(piece))
 
-    def shaped(self, status: int, reply: ErrorReply) -> OllamaErrorReply:
+    def error_body(self, status: int, reply: ErrorReply) -> OllamaErrorReply:
         return ollama_reply(status, reply)
 
     def failure(self, error: Exception) -> bytes:
         status, reply, _ = self.error_reply(error)
-        return encoded(self.shaped(status, reply)) + b"\n"
+        return encode(self.error_body(status, reply)) + b"\n"
 
     def take(self, delta: Delta) -> LinePiece:
         self._tally.add(delta)
@@ -112,7 +112,7 @@ class OllamaExchange(DeltaExchange):
         return piece
 
     def _frame(self, piece: LinePiece, **fields: Any) -> bytes:
-        return encoded(self.line(piece, **fields, **self._head(piece))) + b"\n"
+        return encode(self.line(piece, **fields, **self._head(piece))) + b"\n"
 
     def _head(self, piece: LinePiece) -> dict[str, Any]:
         return {"model": self._model, "created_at": now(), "logprobs": piece.scores or UNSET}

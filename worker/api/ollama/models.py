@@ -76,14 +76,14 @@ class OllamaVersion(msgspec.Struct):
     version: str
 
 
-def tagged_of(facts: ModelFacts, **running: Any) -> TaggedModel:
+def tagged_model(facts: ModelFacts, **running: Any) -> TaggedModel:
     """Read from the file's config; running: fields of a model that runs."""
     files = facts.config.files
     identities = repr([file.identity for file in files]).encode()
     return TaggedModel(
         name=facts.model_id,
         model=facts.model_id,
-        modified_at=_modified_at(facts.config),
+        modified_at=_modification_time(facts.config),
         size=sum(file.size for file in files),
         digest=hashlib.sha256(identities).hexdigest(),
         details=_details(facts.config),
@@ -91,7 +91,7 @@ def tagged_of(facts: ModelFacts, **running: Any) -> TaggedModel:
     )
 
 
-def shown_of(facts: ModelFacts) -> ShownModel:
+def shown_model(facts: ModelFacts) -> ShownModel:
     config, tokenizer = facts.config, facts.config.tokenizer
     template = (tokenizer.chat_template if tokenizer else None) or ""
     return ShownModel(
@@ -102,7 +102,7 @@ def shown_of(facts: ModelFacts) -> ShownModel:
         details=_details(facts.config),
         model_info=_metadata(facts),
         capabilities=_capabilities(facts, template),
-        modified_at=_modified_at(facts.config),
+        modified_at=_modification_time(facts.config),
     )
 
 
@@ -145,7 +145,7 @@ def _capabilities(facts: ModelFacts, template: str) -> list[str]:
     return found
 
 
-def _modified_at(config: ModelConfig) -> str:
+def _modification_time(config: ModelConfig) -> str:
     newest = max(file.identity.mtime_ns for file in config.files)
     return datetime.fromtimestamp(newest / 1e9, UTC).isoformat().replace("+00:00", "Z")
 

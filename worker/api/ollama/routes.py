@@ -52,8 +52,8 @@ from worker.api.ollama.models import (
     OllamaVersion,
     ShownModel,
     TaggedModels,
-    shown_of,
-    tagged_of,
+    shown_model,
+    tagged_model,
 )
 from worker.api.ollama.schemas import (
     AnswerLine,
@@ -66,7 +66,7 @@ from worker.api.ollama.schemas import (
 )
 from worker.budget import Budget
 from worker.chat.format import ChatFormat
-from worker.engine.embedding import normalised
+from worker.engine.embedding import normalise
 from worker.errors import NotSupportedError, RequestError
 from worker.lifecycle.loaded import Loaded
 
@@ -82,7 +82,7 @@ async def ollama_embed(request: HttpRequest, facts: ModelFacts, preparing: Prepa
     def reply(vectors: Sequence[np.ndarray], count: int) -> OllamaEmbedReply:
         return OllamaEmbedReply(
             model=facts.model_id,
-            embeddings=[normalised(pooled_vector(vector), 2, width).tolist() for vector in vectors],
+            embeddings=[normalise(pooled_vector(vector), 2, width).tolist() for vector in vectors],
             total_duration=time.perf_counter_ns() - begun,
             prompt_eval_count=count,
         )
@@ -124,13 +124,13 @@ async def ollama_embeddings(
 @get("/api/tags", summary="The model that runs here (Ollama)")
 async def tags(facts: ModelFacts) -> Response[bytes]:
     """A list of one."""
-    return json_response(TaggedModels([tagged_of(facts)]))
+    return json_response(TaggedModels([tagged_model(facts)]))
 
 
 @get("/api/ps", summary="The model that is loaded (Ollama)")
 async def ps(loaded: Loaded, facts: ModelFacts) -> Response[bytes]:
     """The same one."""
-    running = tagged_of(
+    running = tagged_model(
         facts,
         expires_at=NEVER,
         size_vram=loaded.vram_bytes,
@@ -143,7 +143,7 @@ async def ps(loaded: Loaded, facts: ModelFacts) -> Response[bytes]:
 @post("/api/show", status_code=200, summary="Details of the model (Ollama)")
 async def show(facts: ModelFacts) -> Response[bytes]:
     """Its template, metadata and what it can do."""
-    return json_response(shown_of(facts))
+    return json_response(shown_model(facts))
 
 
 @get("/api/version", summary="The version of Ollama's API (Ollama)")
@@ -196,12 +196,12 @@ async def generate(request: HttpRequest, facts: ModelFacts, preparing: Preparing
         return _reply(GenerateLine(model=facts.model_id, created_at=now(), response="", **_LOADED))
     is_plain = body.raw or body.suffix
     chat = None if is_plain else await _chat_format(request, facts, preparing)
-    generation = await preparing.make(request, body, facts, _prompted, body, chat, facts)
+    generation = await preparing.make(request, body, facts, _generation_of, body, chat, facts)
     stream = preparing.run(generation, facts)
     return GenerateExchange(generation, stream, facts, streaming=body.stream is not False)
 
 
-def _prompted(
+def _generation_of(
     body: GenerateRequest, chat: ChatFormat | None, facts: ModelFacts, budget: Budget
 ) -> Generation:
     """By the model's template, or the text alone where there is none or it is not wanted."""

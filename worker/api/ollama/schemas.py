@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 from worker.api.answer.logprobs import TokenScore
 from worker.api.answer.usage import Tally
 from worker.api.intake.bounds import between, items, texts
-from worker.api.intake.chat.parts import MessageContent
+from worker.api.intake.chat.content_parts import MessageContent
 from worker.api.intake.chat.past_message import PastMessage
 from worker.api.intake.chat.tools import DeclaredTools
 from worker.api.intake.thinking import ChatFields

@@ -69,7 +69,7 @@ class ChatAnswer(Answer[ChatChoice]):
             logprobs = ChatLogprobs([token_score(score, self._pieces) for score in delta.logprobs])
             self._scores += logprobs.content
         choices = [
-            ChatChoice(index=self._index, delta=self._told(event))
+            ChatChoice(index=self._index, delta=self._delta_of(event))
             for event in self._said.take(delta)
             if not isinstance(event, CallEnded)
         ]
@@ -110,7 +110,7 @@ class ChatAnswer(Answer[ChatChoice]):
         if spoken.content is UNSET:
             spoken.content = None
 
-    def _told(self, event: Content | Thought | CallBegun | Arguments) -> ChatDelta:
+    def _delta_of(self, event: Content | Thought | CallBegun | Arguments) -> ChatDelta:
         match event:
             case Content(text):
                 return ChatDelta(content=text)

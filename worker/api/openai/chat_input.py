@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from worker.api.intake.bounds import check_alternatives, stops_of, tokens_of, truncates
 from worker.api.intake.chat.chat_input import ChatInput
-from worker.api.intake.chat.parts import check_pictures, newest, text_of
+from worker.api.intake.chat.content_parts import check_pictures, newest, text_of
 from worker.api.intake.chat.past_message import message_of, role_of
 from worker.api.intake.chat.tools import choice_of, tools_of
 from worker.api.intake.facts import ModelFacts

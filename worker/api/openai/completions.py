@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from worker.api.answer.logprobs import LogprobArrays, SpelledIds, joined, mean_logprob
+from worker.api.answer.logprobs import LogprobArrays, SpelledIds, concatenate, mean_logprob
 from worker.api.intake.bounds import check_alternatives, stops_of, tokens_of, truncates
 from worker.api.intake.constraints import not_held
 from worker.api.intake.facts import ModelFacts
@@ -109,7 +109,9 @@ class Continuation(Answer[Choice]):
         return Choice("", self._index)
 
     def whole(self, index: int) -> Choice:
-        choice = Choice("".join(self._texts), index, joined(self._logprobs), self._finish_reason)
+        choice = Choice(
+            "".join(self._texts), index, concatenate(self._logprobs), self._finish_reason
+        )
         choice.prompt_token_ids = self._prompt_ids
         return choice
 

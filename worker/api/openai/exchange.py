@@ -93,7 +93,7 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
     def reply(self, choices: list[ChoiceT], **more: Any) -> msgspec.Struct:
         """A whole reply with these choices."""
 
-    def told(self, delta: Delta) -> list[bytes]:
+    def frames_of(self, delta: Delta) -> list[bytes]:
         """An event for each choice; what was left out of the prompt stands in the first one."""
         if delta.progress is not None:
             self._tally.add(delta)
@@ -111,7 +111,7 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
             self._untold = {}
         return frames
 
-    def told_last(self) -> list[bytes]:
+    def last_frames(self) -> list[bytes]:
         """The usage, where asked for, with the times and what was left out of the prompt."""
         if not self._include_usage:
             return []

@@ -15,7 +15,7 @@ from worker.api.described import (
     Api,
     Described,
 )
-from worker.api.intake.adapters import MODEL_ID, named
+from worker.api.intake.adapters import MODEL_ID, adapter_at
 from worker.api.intake.body import HttpRequest
 from worker.api.intake.chat.asking import answer_to
 from worker.api.intake.facts import ModelFacts
@@ -93,7 +93,7 @@ async def models(facts: ModelFacts) -> Response[bytes]:
 @get("/v1/models/{model_id:path}", summary="The model that runs here, by id")
 async def model(model_id: str, facts: ModelFacts) -> Response[bytes]:
     """404 for any other id."""
-    return json_response(model_entry(facts, named(model_id, facts.adapters)))
+    return json_response(model_entry(facts, adapter_at(model_id, facts.adapters)))
 
 
 _SUM: dict[str, Any] = {"messages": [{"role": "user", "content": "What is 3 plus 4?"}]}

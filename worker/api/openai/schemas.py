@@ -9,7 +9,7 @@ import msgspec
 from worker.api.answer.logprobs import Logprobs, TokenScore
 from worker.api.answer.usage import LlamaTimings, PromptProgress, Usage
 from worker.api.intake.bounds import TRUNCATIONS, between, count_from, items, one_of, texts
-from worker.api.intake.chat.parts import MessageContent
+from worker.api.intake.chat.content_parts import MessageContent
 from worker.api.intake.chat.past_message import PastMessage
 from worker.api.intake.chat.tools import ChoiceObject, DeclaredTools
 from worker.api.intake.prompts import Truncated

@@ -11,17 +11,23 @@ import msgspec
 
 from worker.api.intake.bounds import check_alternatives, stops_of, tokens_of, truncates
 from worker.api.intake.chat.chat_input import ChatInput
-from worker.api.intake.chat.notes import note_of, said_fields
-from worker.api.intake.chat.parts import MessageContent, check_pictures, newest, text_of, words_of
+from worker.api.intake.chat.content_parts import (
+    MessageContent,
+    check_pictures,
+    newest,
+    text_of,
+    words_of,
+)
 from worker.api.intake.chat.past_message import (
     PastMessage,
     arguments_of,
-    called_name,
+    call_name,
     message_of,
+    name_of,
     result_of,
     role_of,
-    spelled,
 )
+from worker.api.intake.chat.placeholders import note_of, telling_fields
 from worker.api.intake.chat.tools import Tools, choice_of
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.media_inputs import MediaInputs
@@ -72,7 +78,7 @@ class DeclaredFunctions:
                 if self._add(tool, place, found):
                     self.declared.append(tool)
             else:
-                found.add_kind(spelled(tool.type) or "")
+                found.add_kind(name_of(tool.type) or "")
 
     def _add_space(self, space: ResponseTool, place: str, found: Tools) -> None:
         inside = space.tools if isinstance(space.tools, list) else ()
@@ -81,7 +87,7 @@ class DeclaredFunctions:
             for number, tool in enumerate(inside)
             if isinstance(tool, ResponseTool)
             and tool.type in ("function", None)
-            and self._add(tool, f"{place}.tools[{number}]", found, spelled(space.name))
+            and self._add(tool, f"{place}.tools[{number}]", found, name_of(space.name))
         ]
         self.declared.append(msgspec.structs.replace(space, tools=functions))
 
@@ -132,12 +138,12 @@ def input_items(given: MessageContent) -> dict[int, InputItem]:
     }
 
 
-def sealed(thought: str) -> str:
+def seal(thought: str) -> str:
     """A thought for a client that keeps what it cannot read: base64."""
     return base64.b64encode(thought.encode()).decode()
 
 
-def _unsealed(text: Any) -> str | None:
+def _unseal(text: Any) -> str | None:
     if not isinstance(text, str) or not text:
         return None
     try:
@@ -164,7 +170,7 @@ class _History:
         self._messages.append(message)
 
     def read(self, item: InputItem, place: str) -> None:
-        kind, role = spelled(item.get("type")) or "message", item.get("role")
+        kind, role = name_of(item.get("type")) or "message", item.get("role")
         media = self._media
         if role is not None and not isinstance(role, str):
             raise RequestError(f"{place}.role must be a text.", param=PARAM)
@@ -176,14 +182,14 @@ class _History:
             case "function_call":
                 self._add_call(_call(item, "unknown", media))
             case _ if kind.endswith("_output"):
-                whose = spelled(item.get("call_id")) or spelled(item.get("tool_call_id"))
-                name = spelled(item.get("name"))
+                whose = name_of(item.get("call_id")) or name_of(item.get("tool_call_id"))
+                name = name_of(item.get("name"))
                 self.add(result_of(item, call_id=whose, name=name, media=media))
             case _ if kind.endswith("_call") and (item.get("call_id") or item.get("name")):
                 call = _call(item, kind.removesuffix("_call"), media)
                 self._add_call(call)
                 if any(item.get(name) for name in _RETURNED):
-                    result = _returned(item)
+                    result = _result_fields(item)
                     self.add(result_of(result, call_id=call.id, name=call.name, media=media))
             case "mcp_approval_response":
                 self.add(Message(role="user", content=note_of(kind, item, media)))
@@ -232,7 +238,7 @@ class _History:
 
 def _role(item: InputItem) -> str | None:
     """assistant for all that is said on its side."""
-    kind, role = spelled(item.get("type")) or "message", item.get("role")
+    kind, role = name_of(item.get("type")) or "message", item.get("role")
     if kind == "message" or isinstance(role, str):
         return role_of(role if isinstance(role, str) else None)
     if kind == "mcp_approval_response":
@@ -242,24 +248,24 @@ def _role(item: InputItem) -> str | None:
 
 def _call(item: InputItem, kind: str, media: MediaInputs) -> Call:
     """kind: its name where it has none. A call's own id answers it where no other does."""
-    space = spelled(item.get("namespace")) or spelled(item.get("server_label"))
-    name = shown_name(called_name(item.get("name") or kind), space)
-    whose = spelled(item.get("call_id")) or spelled(item.get("id")) or ""
-    given = said_fields(item, media, _KNOWN)
+    space = name_of(item.get("namespace")) or name_of(item.get("server_label"))
+    name = shown_name(call_name(item.get("name") or kind), space)
+    whose = name_of(item.get("call_id")) or name_of(item.get("id")) or ""
+    given = telling_fields(item, media, _KNOWN)
     main = next((field for field in _ARGUMENTS if item.get(field) is not None), None)
     if main is not None and given.keys() <= {main}:
         return Call(whose, name, arguments_of(item[main]))
     return Call(whose, name, arguments_of(given))
 
 
-def _returned(item: InputItem) -> InputItem:
+def _result_fields(item: InputItem) -> InputItem:
     """The fields of a call that say what came of it."""
     return {name: item[name] for name in (*_RETURNED, "status", "is_error") if name in item}
 
 
 def _thought(item: InputItem, media: MediaInputs) -> str:
     """Its text, or what this worker sealed, and a summary that says something else."""
-    text = text_of(item.get("content"), media) or _unsealed(item.get("encrypted_content")) or ""
+    text = text_of(item.get("content"), media) or _unseal(item.get("encrypted_content")) or ""
     told = (text, text_of(item.get("summary"), media), text_of(item.get("text"), media))
     return "\n\n".join(filter(None, dict.fromkeys(told)))
 

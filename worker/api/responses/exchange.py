@@ -14,8 +14,8 @@ from worker.api.answer.exchange import DeltaExchange
 from worker.api.answer.logprobs import token_score
 from worker.api.answer.usage import Tally, progress_of, timings_of
 from worker.api.intake.bounds import truncates
-from worker.api.intake.chat.parts import text_of
-from worker.api.intake.chat.past_message import spelled
+from worker.api.intake.chat.content_parts import text_of
+from worker.api.intake.chat.past_message import name_of
 from worker.api.intake.chat.tools import choice_of
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.generation import Generation
@@ -101,7 +101,7 @@ class ResponseExchange(DeltaExchange):
         finally:
             self._store.leave(self._reply.id)
 
-    def told(self, delta: Delta) -> list[bytes]:
+    def frames_of(self, delta: Delta) -> list[bytes]:
         """Its events. The stream's first ones wait for the first token: what fails before it has a
         status of its own."""
         told = self._begin()
@@ -114,18 +114,18 @@ class ResponseExchange(DeltaExchange):
         told += self._frames(self.take(delta))
         return [told] if told else []
 
-    def told_last(self) -> list[bytes]:
+    def last_frames(self) -> list[bytes]:
         """The end of the output, and the whole response."""
         cut = self._said.finish_reason == "length"
         told = self._frames(self._output.close("incomplete" if cut else "completed"))
-        reply = self._ended(broken=True)
+        reply = self._end(broken=True)
         kind = ResponseCompleted if reply.status == "completed" else ResponseIncomplete
         return [told + self._frames([kind(response=reply)])]
 
     def whole(self) -> ResponseReply:
         cut = self._said.finish_reason == "length"
         self._output.close("incomplete" if cut else "completed")
-        return self._ended(broken=False)
+        return self._end(broken=False)
 
     def failure(self, error: Exception) -> bytes:
         """What was wrong, then the response that failed."""
@@ -159,7 +159,7 @@ class ResponseExchange(DeltaExchange):
         scores = [token_score(score, self._pieces) for score in delta.logprobs]
         return self._output.take(self._said.take(delta), scores)
 
-    def _ended(self, *, broken: bool) -> ResponseReply:
+    def _end(self, *, broken: bool) -> ResponseReply:
         """broken: a call that never ended was told; else its text alone is there."""
         cut = self._said.finish_reason == "length"
         is_whole = not cut and not (broken and self._output.is_broken)
@@ -216,7 +216,7 @@ def _echo(
         "temperature": sampling.temperature,
         "text": msgspec.structs.replace(text, format=form),
         "tool_choice": told,
-        "tools": [_told(tool) for tool in functions.declared],
+        "tools": [_tool_of(tool) for tool in functions.declared],
         "top_logprobs": body.top_logprobs or 0,
         "top_p": sampling.top_p,
         "truncation": "auto" if truncates(body.truncation) else "disabled",
@@ -229,13 +229,13 @@ def _reasoning(body: ResponseRequest) -> ReasoningOptions:
     return asked if isinstance(asked, ReasoningOptions) else ReasoningOptions(effort=asked)
 
 
-def _told(tool: ResponseTool) -> FunctionTool | NamespaceTool:
+def _tool_of(tool: ResponseTool) -> FunctionTool | NamespaceTool:
     if tool.type != "namespace":
         return _function(tool)
     inside = tool.tools if isinstance(tool.tools, list) else ()
     functions = [_function(inner) for inner in inside if isinstance(inner, ResponseTool)]
     description = text_of(tool.description, MediaInputs())
-    return NamespaceTool(spelled(tool.name) or "", description, functions)
+    return NamespaceTool(name_of(tool.name) or "", description, functions)
 
 
 def _function(tool: ResponseTool) -> FunctionTool:

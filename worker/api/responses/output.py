@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from worker.api.answer.logprobs import TokenScore
 from worker.api.responses import items
-from worker.api.responses.chat_input import FunctionPlace, sealed
+from worker.api.responses.chat_input import FunctionPlace, seal
 from worker.api.responses.items import (
     CallItem,
     MessageItem,
@@ -59,10 +59,10 @@ class Growing(ABC):
     def item(self) -> OutputItem:
         """All of it so far."""
 
-    def _added(self, empty: OutputItem) -> ResponseEvent:
+    def _added_event(self, empty: OutputItem) -> ResponseEvent:
         return items.ItemAdded(output_index=self._place, item=empty)
 
-    def _done(self, status: str) -> ResponseEvent:
+    def _done_event(self, status: str) -> ResponseEvent:
         self.status = status
         return items.ItemDone(output_index=self._place, item=self.item())
 
@@ -76,7 +76,7 @@ class GrowingMessage(Growing):
 
     def begin(self) -> list[ResponseEvent]:
         return [
-            self._added(MessageItem(self._name, self.status, [])),
+            self._added_event(MessageItem(self._name, self.status, [])),
             items.PartAdded(**self._at, part=OutputText()),
         ]
 
@@ -89,7 +89,7 @@ class GrowingMessage(Growing):
         return [
             items.OutputTextDone(**self._at, text=self.text, logprobs=self._scores),
             items.PartDone(**self._at, part=self._part()),
-            self._done(status),
+            self._done_event(status),
         ]
 
     def item(self) -> OutputItem:
@@ -109,7 +109,7 @@ class GrowingThought(Growing):
 
     def begin(self) -> list[ResponseEvent]:
         return [
-            self._added(ReasoningItem(self._name, self.status, [], [])),
+            self._added_event(ReasoningItem(self._name, self.status, [], [])),
             items.PartAdded(**self._at, part=ReasoningText()),
         ]
 
@@ -122,15 +122,15 @@ class GrowingThought(Growing):
         return [
             items.ReasoningTextDone(**self._at, text=text),
             items.PartDone(**self._at, part=ReasoningText(text)),
-            self._done(status),
+            self._done_event(status),
         ]
 
     def item(self) -> OutputItem:
         content = [ReasoningText(self.text)]
-        return ReasoningItem(self._name, self.status, [], content, self._sealed())
+        return ReasoningItem(self._name, self.status, [], content, self._seal())
 
-    def _sealed(self) -> Any:
-        return sealed(self.text) if self._seals else UNSET
+    def _seal(self) -> Any:
+        return seal(self.text) if self._seals else UNSET
 
 
 class GrowingSummary(GrowingThought):
@@ -138,7 +138,7 @@ class GrowingSummary(GrowingThought):
 
     def begin(self) -> list[ResponseEvent]:
         return [
-            self._added(ReasoningItem(self._name, self.status, [])),
+            self._added_event(ReasoningItem(self._name, self.status, [])),
             items.SummaryPartAdded(**self._at, part=SummaryText()),
         ]
 
@@ -151,12 +151,12 @@ class GrowingSummary(GrowingThought):
         return [
             items.SummaryTextDone(**self._at, text=text),
             items.SummaryPartDone(**self._at, part=SummaryText(text)),
-            self._done(status),
+            self._done_event(status),
         ]
 
     def item(self) -> OutputItem:
         summary = [SummaryText(self.text)]
-        return ReasoningItem(self._name, self.status, summary, UNSET, self._sealed())
+        return ReasoningItem(self._name, self.status, summary, UNSET, self._seal())
 
 
 class GrowingCall(Growing):
@@ -168,7 +168,7 @@ class GrowingCall(Growing):
         self._function = function
 
     def begin(self) -> list[ResponseEvent]:
-        return [self._added(self.item())]
+        return [self._added_event(self.item())]
 
     def add(self, text: str, scores: list[TokenScore]) -> ResponseEvent:  # noqa: ARG002
         """More of the arguments, as they are written."""
@@ -176,7 +176,7 @@ class GrowingCall(Growing):
         return items.ArgumentsDelta(**self._at, delta=text)
 
     def end(self, status: str) -> list[ResponseEvent]:
-        return [items.ArgumentsDone(**self._at, arguments=self.text), self._done(status)]
+        return [items.ArgumentsDone(**self._at, arguments=self.text), self._done_event(status)]
 
     def item(self) -> OutputItem:
         name, namespace = self._function.name, self._function.namespace

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from worker.api.intake.bounds import TRUNCATIONS, between, count_from, items, one_of, texts
-from worker.api.intake.chat.parts import MessageContent
+from worker.api.intake.chat.content_parts import MessageContent
 from worker.api.intake.chat.past_message import Spelled
 from worker.api.intake.chat.tools import ChoiceObject, DeclaredTool
 from worker.api.intake.constraints import FormFields

@@ -40,7 +40,7 @@ class StoredResponse(msgspec.Struct, frozen=True):
         """As input of what follows. The rest of the reply, up to megabytes, is not decoded."""
         return msgspec.json.decode(self.reply, type=_Said).output
 
-    def ended(self, reply: bytes) -> StoredResponse:
+    def with_reply(self, reply: bytes) -> StoredResponse:
         return StoredResponse(reply, self.items, self.before)
 
 
@@ -62,7 +62,7 @@ class ResponseStore:
 
         Raises RequestError, NotFoundError.
         """
-        resolved = self.resolved(body)
+        resolved = self.resolve(body)
         own = [*input_items(body.input).values()] if resolved is None else resolved
         if body.previous_response_id is None:
             same = resolved is None
@@ -81,7 +81,7 @@ class ResponseStore:
             before += [*msgspec.json.decode(stored.items), *stored.output]
         return msgspec.structs.replace(body, input=[*before, *own]), own
 
-    def resolved(self, body: ResponseRequest) -> list[InputItem] | None:
+    def resolve(self, body: ResponseRequest) -> list[InputItem] | None:
         """Its own input with the items that it refers to; None: it refers to none."""
         own = input_items(body.input)
         if not any(map(_reference, own.values())):
@@ -102,7 +102,7 @@ class ResponseStore:
         """It is as it will stay; nothing where it was cancelled or dropped."""
         stored = self._found.get(reply.id)
         if stored is not None and stored.stream is not None:
-            self._put(reply.id, stored.ended(msgspec.json.encode(reply)))
+            self._put(reply.id, stored.with_reply(msgspec.json.encode(reply)))
 
     def leave(self, name: str) -> None:
         """Drop what did not end, and never will."""
@@ -120,14 +120,14 @@ class ResponseStore:
             return stored.reply
         ended = {"status": "cancelled", "output": stored.cut()}
         reply = msgspec.json.encode(msgspec.json.decode(stored.reply) | ended)
-        self._put(name, stored.ended(reply))
+        self._put(name, stored.with_reply(reply))
         stored.stream.fail(CancelledError("The response was cancelled."))
         return reply
 
     def inputs(self, name: str) -> list[InputItem]:
         """Its own input as OpenAI lists it, each with an id. Raises NotFoundError."""
         items: list[InputItem] = msgspec.json.decode(self.get(name).items)
-        return [_listed(item, f"{name}{place:02x}") for place, item in enumerate(items)]
+        return [_list_item(item, f"{name}{place:02x}") for place, item in enumerate(items)]
 
     def get(self, name: str, param: str | None = None) -> StoredResponse:
         """Raises NotFoundError. param: the client's field that names it"""
@@ -185,7 +185,7 @@ class ResponseStore:
         return found[0]
 
 
-def _listed(item: InputItem, name: str) -> InputItem:
+def _list_item(item: InputItem, name: str) -> InputItem:
     """name: its id where it has none"""
     found: InputItem = {
         "id": f"in_{name.removeprefix('resp_')}",

@@ -24,7 +24,7 @@ from worker.bench.measure.machine import (
     read_per_token,
     this_machine,
 )
-from worker.bench.measure.server import serving
+from worker.bench.measure.server import model_server
 from worker.bench.measure.vectors import measure_vectors
 from worker.bench.quality.scoring import score
 from worker.bench.quality.windows import MIN_WINDOW, chunk_outputs, cut, text_of
@@ -81,7 +81,7 @@ def _probe(job: StageJob, _: OnShare) -> TokenCost:
 
 def _load(job: StageJob, report: OnShare) -> LoadTimes:
     files = [Path(file.path) for file in open_header(Path(job.path)).files]
-    tick = _ticking(report, 2 * job.sizes.loads)
+    tick = _ticker(report, 2 * job.sizes.loads)
     return measure_loading(
         files, lambda: open_level(job.path, job.settings).close(), job.sizes.loads, tick
     )
@@ -93,7 +93,7 @@ def _speed(job: StageJob, report: OnShare) -> BareSpeed:
     tests = (2 if job.sizes.depth else 1) * 3 + 2
     with open_level(job.path, job.settings) as backend:
         memory.use_large_pages()
-        found = measure_speed(backend, job.sizes, job.settings.slots, _ticking(report, tests))
+        found = measure_speed(backend, job.sizes, job.settings.slots, _ticker(report, tests))
         tensors = [(tensor.name, tensor.nbytes) for tensor in open_header(Path(job.path)).tensors]
         return BareSpeed(
             rates=found.rates,
@@ -112,7 +112,7 @@ def _serve(job: StageJob, report: OnShare) -> HttpSpeed:
     seed = SEED if job.stage == stages.SERVE.name else _OTHER_SEED
     counts = sorted({1, job.settings.slots})
     requests: list[Requests] = []
-    with serving(Path(job.path), job.settings) as server:
+    with model_server(Path(job.path), job.settings) as server:
         report(0.2)
         for streams in counts:
             requests.append(
@@ -129,7 +129,7 @@ def _vectors(job: StageJob, report: OnShare) -> VectorSpeed:
     repetitions = job.sizes.repetitions
     with open_level(job.path, settings) as backend:
         memory.use_large_pages()
-        tick = _ticking(report, repetitions + 1)
+        tick = _ticker(report, repetitions + 1)
         text = text_of(job.plan.corpus)
         return measure_vectors(backend, text, Path(job.place), repetitions, tick)
 
@@ -181,7 +181,7 @@ def _with_threads(settings: Settings, threads: int) -> Settings:
     return msgspec.structs.replace(settings, threads=threads, threads_batch=threads)
 
 
-def _ticking(report: OnShare, count: int) -> Callable[[], None]:
+def _ticker(report: OnShare, count: int) -> Callable[[], None]:
     """A function that reports one of `count` parts at each call."""
     done = 0
 

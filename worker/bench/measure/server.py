@@ -20,14 +20,14 @@ _TOLD = frozenset({
 
 
 @contextlib.contextmanager
-def serving(model: Path, settings: Settings) -> Generator[ServerAddress]:
+def model_server(model: Path, settings: Settings) -> Generator[ServerAddress]:
     """A server that is ready, its memory in large pages; stopped afterwards, whatever happens.
 
     Raises BackendError.
     """
     words = ["--model", str(model), *arguments_of(settings)]
     environment = server_process.clean_environment()
-    with server_process.serving(words, environment, until=_LAST_EVENT) as address:
+    with server_process.server_process(words, environment, until=_LAST_EVENT) as address:
         yield address
 
 

@@ -11,9 +11,9 @@ import numpy as np
 from worker.bench.figures import figure
 from worker.bench.measure.machine import process_memory
 from worker.bench.sections import VectorSpeed
-from worker.engine.embedding import EmbeddingLane, normalised, shorten, vectors_wanted
+from worker.engine.embedding import EmbeddingLane, normalise, shorten, vectors_wanted
 from worker.engine.engine import Engine
-from worker.errors import UsageError, counted
+from worker.errors import UsageError, quantity
 from worker.llama.backend import LlamaBackend
 
 FEWEST_TEXTS, MOST_TEXTS = 3, 500
@@ -26,16 +26,16 @@ def measure_vectors(
     """Embed the lines that are not blank, MOST_TEXTS at most, and write float32 [lines, width].
 
     place  file for numpy; lines that are too long are cut
-    tick   is called after each of the `repetitions`, and the one before that is not counted
+    tick   is called after each of the `repetitions`, and the one before that is not quantity
 
     Raises UsageError where there are fewer than FEWEST_TEXTS, or no vectors.
     """
     embedder = backend.embedder
     if embedder is None or embedder.pooling in ("none", "rank"):
-        raise UsageError("This model makes no vectors of texts.")
+        raise UsageError("This model makes no embeddings.")
     lines = [line for line in text.splitlines() if line.strip()][:MOST_TEXTS]
     if len(lines) < FEWEST_TEXTS:
-        raise UsageError(f"The text has {counted(len(lines), 'line')}, {FEWEST_TEXTS} are needed.")
+        raise UsageError(f"The text has {quantity(len(lines), 'line')}, {FEWEST_TEXTS} are needed.")
     vocab = backend.vocab
     texts = [
         shorten(vocab.tokenize(line, add_special=True, parse_special=False), embedder.max_length,
@@ -67,5 +67,5 @@ def _vectors(engine: Engine, texts: Sequence[Sequence[int]]) -> np.ndarray:
     made: list[np.ndarray] = []
     for first in range(0, len(texts), _AT_ONCE):
         request = vectors_wanted(texts[first : first + _AT_ONCE], "line")
-        made += map(normalised, engine.vectors(request))
+        made += map(normalise, engine.vectors(request))
     return np.stack(made)

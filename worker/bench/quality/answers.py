@@ -14,7 +14,7 @@ import numpy as np
 
 from worker.bench.figures import Floats, share_and_error
 from worker.bench.plan import Questions
-from worker.bench.quality.windows import Windows, compute, gathered, log_sums
+from worker.bench.quality.windows import Windows, compute, gather, log_sums
 from worker.bench.sections import Choices, Greedy
 from worker.llama.backend import LlamaBackend
 
@@ -111,7 +111,7 @@ def _scores(backend: LlamaBackend, question: Question) -> Floats:
                 backend.drop(0)
             wanted = range(shared - start, len(ids) - 1 - start)
             rows = np.concatenate([first, compute(backend, ids[start:-1], start, wanted)])
-        scores.append(float(gathered(rows, log_sums(rows), rest[:, None]).sum()))
+        scores.append(float(gather(rows, log_sums(rows), rest[:, None]).sum()))
     return np.array(scores)
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker.bench.figures import Floats, Ids
-from worker.bench.quality.windows import BLOCK, Logits, Windows, gathered, log_sums
+from worker.bench.quality.windows import BLOCK, Logits, Windows, gather, log_sums
 
 MAX_BYTES = 256 << 20
 _ENTRY_BYTES = 8  # int32 id, float32 ln p
@@ -105,9 +105,9 @@ def _condense(
         shape=shape,
         ids=ids,
         top=logits.argmax(axis=1).astype(np.int32),
-        logp=gathered(logits, sums, ids).astype(np.float32),
+        logp=gather(logits, sums, ids).astype(np.float32),
         tail=tail,
-        target=gathered(logits, sums, targets[:, None])[:, 0],
+        target=gather(logits, sums, targets[:, None])[:, 0],
     )
 
 

@@ -40,7 +40,7 @@ from worker.bench.quality.reference import (
     condense,
     shape_of,
 )
-from worker.bench.quality.windows import Logits, cut, gathered, log_sums, logits_of, text_of
+from worker.bench.quality.windows import Logits, cut, gather, log_sums, logits_of, text_of
 from worker.bench.sections import Divergence, Quality
 from worker.bench.stages import StageJob
 from worker.errors import BackendError, UsageError
@@ -69,7 +69,7 @@ def compare(logits: Logits, targets: Ids, block: ReferenceBlock) -> WindowScores
     """A level's rows of one window, float32 [n, vocab], against the reference's block."""
     head = block.shape.head
     sums = log_sums(logits)
-    ratio = block.logp.astype(np.float64) - gathered(logits, sums, block.ids)
+    ratio = block.logp.astype(np.float64) - gather(logits, sums, block.ids)
     weight = np.exp(block.logp[:, :head].astype(np.float64))
     kld = (weight * ratio[:, :head]).sum(axis=1)
     sampling = np.zeros(len(kld))
@@ -80,7 +80,7 @@ def compare(logits: Logits, targets: Ids, block: ReferenceBlock) -> WindowScores
     return WindowScores(
         kld=kld,
         sampling=sampling,
-        nll=-gathered(logits, sums, targets[:, None])[:, 0],
+        nll=-gather(logits, sums, targets[:, None])[:, 0],
         nll_reference=-block.target,
         same=(logits.argmax(axis=1) == block.top).astype(np.float64),
     )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from worker.bench.figures import Floats, Ids
 from worker.bench.plan import Corpus
-from worker.errors import UsageError, counted
+from worker.errors import UsageError, quantity
 from worker.llama.backend import LlamaBackend
 from worker.llama.vocab import Vocab
 
@@ -67,7 +67,7 @@ def cut(text: str, vocab: Vocab, width: int, most: int) -> Windows:
     width = min(width, len(ids))
     if width < MIN_WINDOW:
         raise UsageError(
-            f"The text has {counted(len(ids), 'token')}, too few to measure quality on.",
+            f"The text has {quantity(len(ids), 'token')}, too few to measure quality on.",
             hint=f"Give one of {MIN_WINDOW} tokens or more with --text, or use --no-quality.",
         )
     count = len(ids) // width
@@ -137,6 +137,6 @@ def log_sums(logits: Logits) -> Floats:
     return largest.astype(np.float64) + np.log(sums)
 
 
-def gathered(logits: Logits, sums: Floats, ids: Ids) -> Floats:
+def gather(logits: Logits, sums: Floats, ids: Ids) -> Floats:
     """ln p of chosen tokens: `ids` [n, k] of each row, float64 [n, k]."""
     return np.take_along_axis(logits, ids, axis=1).astype(np.float64) - sums[:, None]

@@ -65,9 +65,9 @@ class LevelReport(msgspec.Struct, frozen=True, kw_only=True):
         first = self.serve.requests if self.serve else ()
         if self.serve_again is None:
             return first
-        return tuple(map(_merged, first, self.serve_again.requests))
+        return tuple(map(_merge, first, self.serve_again.requests))
 
-    def writing(self) -> Figure:
+    def writing_speed(self) -> Figure:
         """Speed of one stream, which levels are compared by: over HTTP where it was measured.
 
         The level must have its `speed`.
@@ -80,7 +80,7 @@ class LevelReport(msgspec.Struct, frozen=True, kw_only=True):
         return bare
 
 
-def _merged(a: Requests, b: Requests) -> Requests:
+def _merge(a: Requests, b: Requests) -> Requests:
     """Two passes of the same requests in one."""
 
     def seconds(name: str) -> tuple[float, ...]:

@@ -20,10 +20,10 @@ from worker.bench.report.columns import Table, mark, tables
 from worker.bench.report.plot import Drawing
 from worker.bench.report.words import headline, paragraphs
 from worker.errors import DiskSpaceError
-from worker.files import written_whole
+from worker.files import atomic_write
 
 
-def _shown(value: Any) -> Any:
+def _printable(value: Any) -> Any:
     """Text without control characters; anything else as it is."""
     if type(value) is not str:
         return value
@@ -33,7 +33,7 @@ def _shown(value: Any) -> Any:
 _templates = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent),
     autoescape=True,
-    finalize=_shown,
+    finalize=_printable,
     undefined=jinja2.StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
@@ -43,7 +43,7 @@ _templates = jinja2.Environment(
 
 def write_report(report: BenchReport, folder: Path) -> list[Path]:
     """Write report.json, .md, .svg and .html. Raises DiskSpaceError."""
-    makers = {"json": _indented, "md": markdown, "svg": picture, "html": page}
+    makers = {"json": _indent, "md": markdown, "svg": picture, "html": page}
     return write_documents({kind: partial(make, report) for kind, make in makers.items()}, folder)
 
 
@@ -57,7 +57,7 @@ def write_documents(makers: Mapping[str, Callable[[], str]], folder: Path) -> li
     for kind, make in makers.items():
         target = folder / f"report.{kind}"
         try:
-            with written_whole(target) as file:
+            with atomic_write(target) as file:
                 file.write_text(make(), encoding="utf-8")
         except OSError as error:
             raise DiskSpaceError(
@@ -79,7 +79,7 @@ def page(report: BenchReport) -> str:
         paragraphs=paragraphs(report),
         mark=mark,
         meanings=_meanings(found),
-        json=_indented(report),
+        json=_indent(report),
     )
 
 
@@ -109,7 +109,7 @@ def escape_markdown(text: str) -> str:
     """For Markdown, also inside of a table, and for the HTML that it becomes."""
     for char in "\\`*_[]|":
         text = text.replace(char, f"\\{char}")
-    return html.escape(_shown(text), quote=False).replace("\n", " ")
+    return html.escape(_printable(text), quote=False).replace("\n", " ")
 
 
 def _meanings(found: list[Table]) -> dict[str, str]:
@@ -121,5 +121,5 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _indented(report: BenchReport) -> str:
+def _indent(report: BenchReport) -> str:
     return msgspec.json.format(msgspec.json.encode(report), indent=2).decode() + "\n"

@@ -80,7 +80,7 @@ class Drawing:
 
     def _scale(self) -> None:
         """The range of both axes, with some room at their ends."""
-        self._fastest = max(level.writing().mean for level in self._levels) * 1.12 or 1.0
+        self._fastest = max(level.writing_speed().mean for level in self._levels) * 1.12 or 1.0
         values = [self._value(level) for level in self._levels]
         low, high = min(values), max(values)
         if high - low < 1e-9:
@@ -110,18 +110,20 @@ class Drawing:
         return round(self.bottom - share * (self.bottom - self.top), 1)
 
     def _place(self, level: LevelReport) -> tuple[float, float]:
-        return self._x(level.writing().mean), self._y(self._value(level))
+        return self._x(level.writing_speed().mean), self._y(self._value(level))
 
     def _front(self) -> list[LevelReport]:
         """Levels without another one that is both faster and higher up, the fastest first."""
         front: list[LevelReport] = []
-        for level in sorted(self._levels, key=lambda lv: (-lv.writing().mean, -self._value(lv))):
+        for level in sorted(
+            self._levels, key=lambda lv: (-lv.writing_speed().mean, -self._value(lv))
+        ):
             if not front or self._value(level) > self._value(front[-1]):
                 front.append(level)
         return front
 
     def _dot(self, level: LevelReport, recommended: str | None) -> Dot:
-        speed, (x, y) = level.writing(), self._place(level)
+        speed, (x, y) = level.writing_speed(), self._place(level)
         radius = max(4.0, _LARGEST * math.sqrt(level.size_bytes / self._largest))
         told = [level.quant, human_bytes(level.size_bytes),
                 f"{speed.mean:.1f} ± {speed.error:.1f} tokens/s"]  # fmt: skip

@@ -194,7 +194,7 @@ class VerdictRule:
         Judged by what passes differ, where there were two: the repetitions of one process do not
         show how the machine drifts.
         """
-        ours, theirs = a.writing(), b.writing()
+        ours, theirs = a.writing_speed(), b.writing_speed()
         if self.noise is None:
             return difference(ours, theirs, floor=MATERIAL_SPEED)
         value = theirs.mean - ours.mean
@@ -247,7 +247,7 @@ def _names(levels: list[LevelReport]) -> str:
 
 
 def _speed(level: LevelReport) -> float:
-    return level.writing().mean
+    return level.writing_speed().mean
 
 
 def _kld(level: LevelReport) -> float:

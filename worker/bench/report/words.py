@@ -25,7 +25,7 @@ def paragraphs(report: BenchReport) -> list[tuple[str, list[str]]]:
                      f"On the Pareto front, really beaten by no level: {front}."]),
         ("Levels", judged),
         ("Step by step", [comparison_text(found) for found in report.verdict.comparisons]),
-        ("Measured", measured(report)),
+        ("Measured", measurement_lines(report)),
     ]  # fmt: skip
     failed = [
         f"{level.quant}, {stage}: {why}"
@@ -62,7 +62,7 @@ def _difference(found: Difference, value: str, margin: str, unit: str) -> str:
     )
 
 
-def measured(report: BenchReport) -> list[str]:
+def measurement_lines(report: BenchReport) -> list[str]:
     machine, build, sizes = report.machine, report.machine.versions, report.sizes
     bandwidth = machine.bandwidth
     lines = [

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from worker.errors import UsageError
-from worker.files import lock, written_whole
+from worker.files import atomic_write, lock
 from worker.gguf.header import Identity
 
 DEFAULT_BYTES = 20 << 30
@@ -52,7 +52,7 @@ class BenchCache:
         self.folder, self.max_bytes = folder, max_bytes
 
     @contextlib.contextmanager
-    def locked(self) -> Generator[None]:
+    def lock(self) -> Generator[None]:
         """Hold the folder. Raises UsageError while another run holds it, and where it cannot be
         written to."""
         try:
@@ -176,5 +176,5 @@ def _load(path: Path, kind: type[T]) -> T | None:
 
 def _save(path: Path, value: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with written_whole(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_bytes(msgspec.json.encode(value))

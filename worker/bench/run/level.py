@@ -97,7 +97,7 @@ class LevelRunner:
             maker += "-" + (yield from self._runner.hash(level.name, [Path(plan.imatrix)]))[:16]
         target = cache.quant(source.sha256, maker, Path(source.path), level.quant)
         key = key_of("made", source.sha256, maker, target.name)
-        file = yield from self._kept(level, target, key)
+        file = yield from self._recall(level, target, key)
         if file is None:
             # No encoding takes more than 9 bits a weight.
             cache.make_room(source.config.n_params * 9 // 8, frozenset(filter(None, [self._rows])))
@@ -111,7 +111,7 @@ class LevelRunner:
         cache.use(target)
         return file
 
-    def _kept(self, level: Level, target: Path, key: str) -> Events[File | None]:
+    def _recall(self, level: Level, target: Path, key: str) -> Events[File | None]:
         """What an earlier run made. A file that has changed since then is removed."""
         if not target.exists():
             return None
@@ -169,7 +169,7 @@ class LevelRunner:
                 section = yield from self._score_reference(report, level)
             else:
                 place = self._rows_for(stage)
-                key = self._key(stage, report.sha256 + _told(report, level), place.name)
+                key = self._key(stage, report.sha256 + _adapter_note(report, level), place.name)
                 section = yield from self._run(stage, level, report.file, place, key)
             if stage is stages.NOISE_FLOOR:
                 self.noise_floor = section
@@ -239,6 +239,6 @@ class LevelRunner:
         )  # fmt: skip
 
 
-def _told(report: LevelReport, level: Level) -> str:
+def _adapter_note(report: LevelReport, level: Level) -> str:
     """The adapter and its scale, where there is one."""
     return f"{report.adapter}:{level.lora.scale}" if level.lora is not None else ""

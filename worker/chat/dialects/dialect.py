@@ -30,7 +30,7 @@ from worker.chat.reading.answer import (
     ThoughtEnd,
     ThoughtTags,
 )
-from worker.chat.reading.lark import Lark
+from worker.chat.reading.call_grammar import Lark
 
 
 class Dialect(Protocol):
@@ -72,7 +72,7 @@ def dialect_of(sample: CallSample) -> Dialect | None:
     """By what the template shows of a call; None: it knows none."""
     if all(text in sample.source for text in (CHANNEL, MESSAGE, "functions.")):
         return Harmony()
-    if made := muse.found(sample):
+    if made := muse.detect(sample):
         return made
     families = (gemma, mistral, functionary, pythonic, xtml, nested, tagged, keyed, named, wrapped)
-    return next((made for family in families if (made := family.found(sample))), None)
+    return next((made for family in families if (made := family.detect(sample))), None)

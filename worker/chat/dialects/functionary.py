@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from worker.chat.dialects.sample import KEY, NAME, CallSample
 from worker.chat.message import Tool
 from worker.chat.reading.answer import CallGrammar, Syntax, SyntaxMarks
+from worker.chat.reading.call_grammar import Lark, row
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import call_in_json
-from worker.chat.reading.lark import Lark, row
 from worker.chat.reading.source import Steps, TextSource
 
 OPEN, _USER = ">>>", "all"
@@ -53,6 +53,6 @@ class Functionary(Syntax, frozen=True):
         yield from call_in_json(source, calls, name.strip())
 
 
-def found(sample: CallSample) -> Functionary | None:
+def detect(sample: CallSample) -> Functionary | None:
     """By the text before a call."""
-    return Functionary() if sample.found(_CALL) else None
+    return Functionary() if sample.search(_CALL) else None

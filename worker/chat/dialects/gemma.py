@@ -11,10 +11,10 @@ from typing import Any, cast
 from worker.chat.dialects.sample import NAME, CallSample
 from worker.chat.message import Tool
 from worker.chat.reading.answer import CallGrammar, Syntax, SyntaxMarks
+from worker.chat.reading.call_grammar import Lark, object_schema, properties_of, row, string_choices
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import MAX_DEPTH, json_value
-from worker.chat.reading.lark import Lark, object_schema, properties_of, row, string_choices
-from worker.chat.reading.parameters import leads_nowhere, quoted, referred, types_of
+from worker.chat.reading.parameters import escape, leads_nowhere, resolve_reference, types_of
 from worker.chat.reading.source import DamagedError, Steps, TextSource
 
 _MAX_DEPTH = 8  # of schemas in each other; what lies deeper may be anything
@@ -57,7 +57,7 @@ class GemmaObjects:
             if leads_nowhere(where, root):
                 return self._anything()
             self._referred[where] = name = self._lark.later()
-            self._lark.define(name, self._value(referred(where, root), root, 0))
+            self._lark.define(name, self._value(resolve_reference(where, root), root, 0))
         return self._referred[where]
 
     def _of_type(
@@ -154,7 +154,7 @@ class Gemma(Syntax, frozen=True):
             if is_first and (yield from source.one_of("}")) is not None:
                 break
             key = yield from self._key(source)
-            calls.add(f'{"" if is_first else ", "}"{quoted(key)}": ')
+            calls.add(f'{"" if is_first else ", "}"{escape(key)}": ')
             is_first = False
             yield from self._value(source, calls, depth)
             yield from source.space()
@@ -209,7 +209,7 @@ class Gemma(Syntax, frozen=True):
         calls.add('"')
         while True:
             text, mark = source.take((QUOTE,))
-            calls.add(quoted(text))
+            calls.add(escape(text))
             if mark is not None:
                 break
             if source.is_ended:
@@ -218,6 +218,6 @@ class Gemma(Syntax, frozen=True):
         calls.add('"')
 
 
-def found(sample: CallSample) -> Gemma | None:
+def detect(sample: CallSample) -> Gemma | None:
     """By the text before a call."""
     return Gemma() if f"{OPEN}call:{NAME}" in sample.call else None

@@ -23,9 +23,9 @@ from worker.chat.reading.answer import (
     ThoughtTags,
     past_calls,
 )
+from worker.chat.reading.call_grammar import Lark, row
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import call_in_json, whole_call
-from worker.chat.reading.lark import Lark, row
 from worker.chat.reading.source import DamagedError, Steps, StepwiseReader
 
 START, CHANNEL, CONSTRAIN, MESSAGE, END = (

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from worker.chat.dialects.sample import KEY, MARK, NAME, VALUE, CallSample
 from worker.chat.message import Tool
 from worker.chat.reading.answer import CallGrammar, Syntax, SyntaxMarks
+from worker.chat.reading.call_grammar import Lark, repeat, with_spaces
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import call_in_json
-from worker.chat.reading.lark import Lark, repeated, spaced
 from worker.chat.reading.source import Steps, TextSource
 
 _CALLS = re.compile(
@@ -40,8 +40,8 @@ class KeyedCalls(Syntax, frozen=True):
 
     def grammar(self, lark: Lark, tools: Sequence[Tool], *, one: bool) -> CallGrammar:
         call = lark.one_of([_call_grammar(lark, tool) for tool in tools])
-        calls = repeated(call, '","', one=one)
-        return CallGrammar(self.open, spaced('"["', calls, '"]"', lark.text(self.close)))
+        calls = repeat(call, '","', one=one)
+        return CallGrammar(self.open, with_spaces('"["', calls, '"]"', lark.text(self.close)))
 
     def read(self, source: TextSource, calls: Calls) -> Steps[None]:
         """The list; one object without its brackets will do."""
@@ -71,10 +71,10 @@ class KeyedCalls(Syntax, frozen=True):
 
 def _call_grammar(lark: Lark, tool: Tool) -> str:
     name = lark.text(json.dumps(tool.name, ensure_ascii=False))
-    return spaced('"{"', name, '":"', lark.arguments(tool), '"}"')
+    return with_spaces('"{"', name, '":"', lark.arguments(tool), '"}"')
 
 
-def found(sample: CallSample) -> KeyedCalls | None:
+def detect(sample: CallSample) -> KeyedCalls | None:
     """By what stands around the call's object."""
-    match = sample.found(_CALLS)
+    match = sample.search(_CALLS)
     return KeyedCalls(match["open"], match["close"]) if match else None

@@ -12,9 +12,9 @@ from worker.chat.dialects.sample import CallSample
 from worker.chat.dialects.wrapped import CallFields, call_object, call_objects
 from worker.chat.message import Tool
 from worker.chat.reading.answer import CallGrammar, Syntax, SyntaxMarks
+from worker.chat.reading.call_grammar import Lark, repeat, row, with_spaces
 from worker.chat.reading.calls import Calls, nine_alphanumerics
 from worker.chat.reading.json_text import call_in_json
-from worker.chat.reading.lark import Lark, repeated, row, spaced
 from worker.chat.reading.source import Steps, TextSource
 
 _OPEN, _ID, _ARGUMENTS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
@@ -47,7 +47,7 @@ class Mistral(Syntax, frozen=True):
         if self.is_list:
             fields = CallFields(after="id" if self.has_id else "")
             call = lark.one_of([call_object(lark, tool, fields) for tool in tools])
-            return CallGrammar(_OPEN, spaced('"["', repeated(call, '","', one=one), '"]"'))
+            return CallGrammar(_OPEN, with_spaces('"["', repeat(call, '","', one=one), '"]"'))
         divides = lark.text(_ARGUMENTS if self.has_args else "")
         if self.has_id:
             divides = row(lark.text(_ID), "/[A-Za-z0-9]{9}/", divides)
@@ -77,7 +77,7 @@ class Mistral(Syntax, frozen=True):
         yield from call_in_json(source, calls, name.strip(), call_id.strip())
 
 
-def found(sample: CallSample) -> Mistral | None:
+def detect(sample: CallSample) -> Mistral | None:
     """By the text before the calls."""
     text = sample.call or sample.source
     if _OPEN not in text:

@@ -28,7 +28,7 @@ from worker.chat.reading.answer import (
     ThoughtTags,
     past_calls,
 )
-from worker.chat.reading.lark import Lark, row, spaced
+from worker.chat.reading.call_grammar import Lark, row, with_spaces
 from worker.chat.reading.source import Steps
 
 _NEXT, _LAST = "<|eom|>", "<|eot|>"
@@ -103,14 +103,14 @@ class Muse(msgspec.Struct, frozen=True):
         if call is not None:
             # In one piece, so that it may begin as `self` does.
             head = row(f"/{_TO}[^<\\s]{{1,256}}/", lark.text(MESSAGE))
-            kinds.append(row(head, spaced(lark.text(call.opens), f"{call.rest} WS?")))
+            kinds.append(row(head, with_spaces(lark.text(call.opens), f"{call.rest} WS?")))
         if body:
             kinds.append(row(lark.text(_USER), body))
         return AnswerGrammar(f"{thought}* {lark.one_of(kinds)}")
 
 
-def found(sample: CallSample) -> Muse | None:
+def detect(sample: CallSample) -> Muse | None:
     """By a recipient before the call, and an opening without one."""
     is_addressed = f"{NAME}{MESSAGE}" in sample.call and sample.prompt.endswith(_OPENING)
-    calls = tagged.found(sample) if is_addressed else None
+    calls = tagged.detect(sample) if is_addressed else None
     return Muse(calls) if calls else None

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from worker.chat.dialects.sample import KEY, MARK, NAME, CallSample
 from worker.chat.message import Tool
 from worker.chat.reading.answer import CallGrammar, Syntax, SyntaxMarks
+from worker.chat.reading.call_grammar import Lark, repeat, row, with_spaces
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import call_in_json
-from worker.chat.reading.lark import Lark, repeated, row, spaced
 from worker.chat.reading.source import DamagedError, Steps, TextSource
 
 _CALL = re.compile(
@@ -73,8 +73,8 @@ class NamedCalls(Syntax, frozen=True):
             return CallGrammar(self.begin, lark.again(call, self.begin, one=one))
         if not self.close:
             return CallGrammar(self.section, row(begin, lark.again(call, self.begin, one=one)))
-        calls = repeated(row(begin, call), one=one)
-        return CallGrammar(self.section, spaced(calls, lark.text(self.close)))
+        calls = repeat(row(begin, call), one=one)
+        return CallGrammar(self.section, with_spaces(calls, lark.text(self.close)))
 
     def _call_grammar(self, lark: Lark, tool: Tool) -> str:
         kind = lark.text(f"{_KIND}{self.ided}" if self.ided else "")
@@ -85,7 +85,7 @@ class NamedCalls(Syntax, frozen=True):
         arguments = lark.arguments(tool)
         if self.is_fenced:
             arguments = row(lark.text(f"{_FENCE}\n"), arguments, lark.text("\n```"))
-        return spaced(row(kind, name, arguments), lark.text(self.end))
+        return with_spaces(row(kind, name, arguments), lark.text(self.end))
 
     def read(self, source: TextSource, calls: Calls) -> Steps[None]:
         """One call after the other, and the text that closes them."""
@@ -106,7 +106,7 @@ class NamedCalls(Syntax, frozen=True):
             found, _ = yield from source.until(self.ided, fits=lambda text: len(text) <= _MAX_ID)
             call_id = found.strip() if self.is_id else ""
         if self.before:
-            name, call_id = yield from self._numbered(source, calls)
+            name, call_id = yield from self._read_number(source, calls)
         else:
             name, _ = yield from source.until(
                 self.named, fits=lambda text: calls.may_be(text.strip())
@@ -124,7 +124,7 @@ class NamedCalls(Syntax, frozen=True):
             yield from source.close(self.end)
         calls.settle()
 
-    def _numbered(self, source: TextSource, calls: Calls) -> Steps[tuple[str, str]]:
+    def _read_number(self, source: TextSource, calls: Calls) -> Steps[tuple[str, str]]:
         """(name, id) of `functions.sky:0`, whose parts some models leave out."""
 
         def fits(text: str) -> bool:
@@ -141,9 +141,9 @@ class NamedCalls(Syntax, frozen=True):
         return name, call_id if colon else ""
 
 
-def found(sample: CallSample) -> NamedCalls | None:
+def detect(sample: CallSample) -> NamedCalls | None:
     """By what stands around the name of a call."""
-    match = sample.found(_CALL)
+    match = sample.search(_CALL)
     if match is None:
         return None
     section = re.findall(MARK, match["section"])

@@ -16,9 +16,16 @@ from typing import Any, cast
 from worker.chat.dialects.sample import KEY, NAME, VALUE, CallSample
 from worker.chat.message import Tool
 from worker.chat.reading.answer import CallGrammar, Syntax, SyntaxMarks
+from worker.chat.reading.call_grammar import (
+    Lark,
+    properties_of,
+    repeat,
+    row,
+    string_choices,
+    with_spaces,
+)
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import MAX_DEPTH
-from worker.chat.reading.lark import Lark, properties_of, repeated, row, spaced, string_choices
 from worker.chat.reading.parameters import Parameters, part_of, types_of, value_of
 from worker.chat.reading.source import DamagedError, Steps, TextSource
 
@@ -39,14 +46,12 @@ class NestedGrammar:
 
     def _parts(self, schema: dict[str, Any], root: Mapping[str, Any], what: str, depth: int) -> str:
         values = [
-            (self._tagged(name, part, root, what, depth), is_needed)
+            (self._tag(name, part, root, what, depth), is_needed)
             for name, part, is_needed in properties_of(schema, root)
         ]
         return self._lark.any_order(values, "WS?")
 
-    def _tagged(
-        self, name: str, schema: Any, root: Mapping[str, Any], what: str, depth: int
-    ) -> str:
+    def _tag(self, name: str, schema: Any, root: Mapping[str, Any], what: str, depth: int) -> str:
         """A value between its tags."""
         lark, types = self._lark, types_of(schema, root)
         begin, end = lark.text(f"{self._mark}<{name}>"), f"{self._mark}</{name}>"
@@ -54,10 +59,10 @@ class NestedGrammar:
             return row(begin, lark.until(end))
         found, (kind,) = cast("dict[str, Any]", schema), types
         if kind == "object" and properties_of(found, root):
-            return spaced(begin, self._parts(found, root, what, depth + 1), lark.text(end))
+            return with_spaces(begin, self._parts(found, root, what, depth + 1), lark.text(end))
         if kind == "array":
-            item = lark.rule(self._tagged(ITEM, found.get("items"), root, what, depth + 1))
-            return spaced(begin, f"({item} WS?)*", lark.text(end))
+            item = lark.rule(self._tag(ITEM, found.get("items"), root, what, depth + 1))
+            return with_spaces(begin, f"({item} WS?)*", lark.text(end))
         if choices := string_choices(found):
             return row(begin, lark.one_of(list(map(lark.text, choices))), lark.text(end))
         if kind == "string":
@@ -102,12 +107,12 @@ class NestedTags(Syntax, frozen=True):
         end = lark.text(f"{self.mark}</{self.call}>")
         call = lark.one_of(
             [
-                spaced(lark.text(f'{begin}{tool.name}">'), written.arguments(tool), end)
+                with_spaces(lark.text(f'{begin}{tool.name}">'), written.arguments(tool), end)
                 for tool in tools
             ]
         )
         close = lark.text(f"{self.mark}</{self.section}>")
-        return CallGrammar(section, spaced(repeated(call, one=one), close))
+        return CallGrammar(section, with_spaces(repeat(call, one=one), close))
 
     def read(self, source: TextSource, calls: Calls) -> Steps[None]:
         section, begin = self._opens
@@ -169,7 +174,7 @@ class NestedTags(Syntax, frozen=True):
             parts.append((name, value))
             yield from source.space()
             if (yield from source.expect(end, f"{self.mark}<")) == end:
-                return _joined(parts, types)
+                return _join(parts, types)
 
 
 def _is_short(text: str) -> bool:
@@ -190,7 +195,7 @@ def _plain(text: str, types: frozenset[str]) -> str:
     return value_of(text, types)
 
 
-def _joined(parts: Sequence[tuple[str, str]], types: frozenset[str]) -> str:
+def _join(parts: Sequence[tuple[str, str]], types: frozenset[str]) -> str:
     """Items make a list where one may stand there; other names, an object."""
     are_items = all(name == ITEM for name, _ in parts)
     if "array" in types and (are_items or "object" not in types):
@@ -202,7 +207,7 @@ def _joined(parts: Sequence[tuple[str, str]], types: frozenset[str]) -> str:
     )
 
 
-def found(sample: CallSample) -> NestedTags | None:
+def detect(sample: CallSample) -> NestedTags | None:
     """By what stands around the parts of a call."""
-    match = sample.found(_CALL)
+    match = sample.search(_CALL)
     return NestedTags(match["mark"], match["section"], match["call"]) if match else None

@@ -12,7 +12,7 @@ OPEN, CLOSE = "<tool_call>", "</tool_call>"
 EXAMPLE = f'{OPEN}{{"name": "NAME", "arguments": {{"KEY": "VALUE"}}}}{CLOSE}'
 
 
-def described(tools: Sequence[Tool], example: str) -> str:
+def tools_prompt(tools: Sequence[Tool], example: str) -> str:
     """What the system message says of tools; `example` is a call of NAME with KEY and VALUE."""
     lines = [
         msgspec.json.encode(

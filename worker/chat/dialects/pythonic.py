@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from worker.chat.dialects.sample import KEY, NAME, CallSample
 from worker.chat.message import Call, Tool
 from worker.chat.reading.answer import CallGrammar, Syntax, SyntaxMarks
+from worker.chat.reading.call_grammar import Lark, properties_of, repeat, row, with_spaces
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import MAX_DEPTH
-from worker.chat.reading.lark import Lark, properties_of, repeated, row, spaced
-from worker.chat.reading.parameters import Parameters, quoted
+from worker.chat.reading.parameters import Parameters, escape
 from worker.chat.reading.source import DamagedError, Steps, TextSource
 
 OPEN, CLOSE = "<|tool_call_start|>", "<|tool_call_end|>"
@@ -34,12 +34,12 @@ class Pythonic(Syntax, frozen=True):
         return SyntaxMarks("python", opens=(OPEN,), markers=(OPEN, CLOSE))
 
     def past(self, calls: Sequence[Call]) -> str:
-        return f"{OPEN}[{', '.join(map(_written, calls))}]{CLOSE}"
+        return f"{OPEN}[{', '.join(map(_write, calls))}]{CLOSE}"
 
     def grammar(self, lark: Lark, tools: Sequence[Tool], *, one: bool) -> CallGrammar:
         call = lark.one_of([_call_grammar(lark, tool) for tool in tools])
-        calls = repeated(call, '","', one=one)
-        return CallGrammar(OPEN, spaced('"["', calls, '"]"', lark.text(CLOSE)))
+        calls = repeat(call, '","', one=one)
+        return CallGrammar(OPEN, with_spaces('"["', calls, '"]"', lark.text(CLOSE)))
 
     def read(self, source: TextSource, calls: Calls) -> Steps[None]:
         yield from source.expect(OPEN)
@@ -125,7 +125,7 @@ def _string(source: TextSource, calls: Calls, quote: str) -> Steps[None]:
     calls.add('"')
     while True:
         text, mark = source.take((quote, "\\"))
-        calls.add(quoted(text))
+        calls.add(escape(text))
         if mark == quote:
             break
         if mark is None:
@@ -133,11 +133,11 @@ def _string(source: TextSource, calls: Calls, quote: str) -> Steps[None]:
                 raise DamagedError
             yield
         else:
-            calls.add(quoted((yield from _escaped(source))))
+            calls.add(escape((yield from _escape(source))))
     calls.add('"')
 
 
-def _escaped(source: TextSource) -> Steps[str]:
+def _escape(source: TextSource) -> Steps[str]:
     """What follows a backslash; what Python knows no escape for stays as it is."""
     char = yield from source.peek()
     source.skip(len(char))
@@ -148,13 +148,13 @@ def _escaped(source: TextSource) -> Steps[str]:
         number = int(code, 16)
         source.skip(len(code))
         if 0xD800 <= number <= 0xDBFF:
-            return (yield from _paired(source, number))
+            return (yield from _surrogate(source, number))
         return "\ufffd" if 0xDC00 <= number <= 0xDFFF else chr(number)
     except (ValueError, OverflowError):
         raise DamagedError from None
 
 
-def _paired(source: TextSource, first: int) -> Steps[str]:
+def _surrogate(source: TextSource, first: int) -> Steps[str]:
     """The character of a surrogate pair, as JSON writes it; U+FFFD where its second half is
     missing."""
     came = yield from source.peek(6)
@@ -173,7 +173,7 @@ def _call_grammar(lark: Lark, tool: Tool) -> str:
     return row(lark.text(f"{tool.name}("), lark.any_order(parts, '"," WS?'), '")"')
 
 
-def _written(call: Call) -> str:
+def _write(call: Call) -> str:
     """What is no object stays as it is."""
     named = call.named
     if named is None:
@@ -181,7 +181,7 @@ def _written(call: Call) -> str:
     return f"{call.name}({', '.join(f'{key}={value!r}' for key, value in named.items())})"
 
 
-def found(sample: CallSample) -> Pythonic | None:
+def detect(sample: CallSample) -> Pythonic | None:
     """By the text before a call, or that before the tools."""
     is_shown = f"{OPEN}[{NAME}({KEY}=" in sample.call
     is_told = not sample.call and (

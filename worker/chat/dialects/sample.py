@@ -23,7 +23,7 @@ class CallSample(msgspec.Struct, frozen=True):
     source: str
     prompt: str
 
-    def found(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+    def search(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         return pattern.search(self.call)
 
 

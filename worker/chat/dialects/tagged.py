@@ -14,8 +14,15 @@ from typing import Any
 from worker.chat.dialects.sample import KEY, MARK, NAME, VALUE, CallSample
 from worker.chat.message import Tool
 from worker.chat.reading.answer import CallGrammar, Syntax, SyntaxMarks
+from worker.chat.reading.call_grammar import (
+    Lark,
+    properties_of,
+    repeat,
+    row,
+    string_choices,
+    with_spaces,
+)
 from worker.chat.reading.calls import Calls
-from worker.chat.reading.lark import Lark, properties_of, repeated, row, spaced, string_choices
 from worker.chat.reading.parameters import Parameters, types_of
 from worker.chat.reading.source import DamagedError, Steps, TextSource
 
@@ -68,10 +75,10 @@ class TaggedCalls(Syntax, frozen=True):
     def grammar(self, lark: Lark, tools: Sequence[Tool], *, one: bool) -> CallGrammar:
         call = lark.one_of([self._call_grammar(lark, tool) for tool in tools])
         begin, closes = lark.text(self.begin), [lark.text(text) for text in self.closes]
-        opened, whole = self.begin, spaced(call, *closes)
+        opened, whole = self.begin, with_spaces(call, *closes)
         if self.section:
             opened, inner = self.section[0], map(lark.text, self.section[1:])
-            whole = spaced(*inner, row(begin, repeated(call, begin, one=one)), *closes)
+            whole = with_spaces(*inner, row(begin, repeat(call, begin, one=one)), *closes)
         return CallGrammar(opened, lark.again(whole, opened, one=one))
 
     def _call_grammar(self, lark: Lark, tool: Tool) -> str:
@@ -80,23 +87,23 @@ class TaggedCalls(Syntax, frozen=True):
             for name, schema, is_needed in properties_of(tool.parameters, tool.parameters)
         ]
         head = lark.text(f"{tool.name}{self.named}")
-        return spaced(head, lark.any_order(values, "WS?"), lark.text(self.close))
+        return with_spaces(head, lark.any_order(values, "WS?"), lark.text(self.close))
 
     def _value_grammar(self, lark: Lark, tool: Tool, name: str, schema: dict[str, Any]) -> str:
         types = types_of(schema, schema)
         keyed, is_text = self.keyed, "string" in types
         if keyed.startswith('"'):
             keyed = f'" string="{str(is_text).lower()}">' if _MARKED in keyed else '">'
-        head = spaced(lark.text(f"{self.key}{name}{keyed}"), lark.text(self.value))
+        head = with_spaces(lark.text(f"{self.key}{name}{keyed}"), lark.text(self.value))
         end, pad = lark.text(self.end), lark.text("\n" if self.is_padded else "")
         if not is_text:
-            return spaced(head, lark.json(schema, f"tool {tool.name}"), end)
+            return with_spaces(head, lark.json(schema, f"tool {tool.name}"), end)
         if choices := string_choices(schema):
             return row(head, pad, f"({' | '.join(map(lark.text, choices))})", pad, end)
         follows = (self.key, self.close)
         if not self.has_cdata:
             return row(head, pad, lark.value(self.end, follows))
-        apart = spaced(row(lark.text(_CDATA), lark.value(_CDATA_END, (self.end,))), end)
+        apart = with_spaces(row(lark.text(_CDATA), lark.value(_CDATA_END, (self.end,))), end)
         text = lark.value(self.end, follows, beside=_CDATA)
         return row(head, lark.one_of([apart, row(pad, text)]))
 
@@ -156,9 +163,9 @@ class TaggedCalls(Syntax, frozen=True):
         return key, _IS_TEXT.get(more)
 
 
-def found(sample: CallSample) -> TaggedCalls | None:
+def detect(sample: CallSample) -> TaggedCalls | None:
     """By what stands around the parts of a call."""
-    match = sample.found(_CALL)
+    match = sample.search(_CALL)
     if match is None:
         return None
     section = tuple(mark for mark in re.findall(MARK, match["section"]) if _CALLS.search(mark))

@@ -20,10 +20,10 @@ import msgspec
 
 from worker.chat.dialects.sample import MARK, NAME, CallSample
 from worker.chat.message import Call, Tool
-from worker.chat.reading.answer import BARE, CallGrammar, Syntax, SyntaxMarks, written
+from worker.chat.reading.answer import BARE, CallGrammar, Syntax, SyntaxMarks, call_json
+from worker.chat.reading.call_grammar import Lark, repeat, with_spaces
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import call_in_json, json_string, json_value, whole_call
-from worker.chat.reading.lark import Lark, repeated, spaced
 from worker.chat.reading.source import DamagedError, Steps, TextSource
 
 NAMES = ("name", "tool_name", "function")
@@ -136,8 +136,8 @@ class WrappedCalls(Syntax, frozen=True):
 
     def past(self, calls: Sequence[Call]) -> str:
         if self.is_list:
-            return f"{self.open}[{', '.join(map(written, calls))}]{self.close}"
-        return "\n".join(f"{self.open}{written(call)}{self.close}" for call in calls)
+            return f"{self.open}[{', '.join(map(call_json, calls))}]{self.close}"
+        return "\n".join(f"{self.open}{call_json(call)}{self.close}" for call in calls)
 
     def grammar(self, lark: Lark, tools: Sequence[Tool], *, one: bool) -> CallGrammar:
         call = lark.one_of([call_object(lark, tool, self.fields) for tool in tools])
@@ -145,9 +145,9 @@ class WrappedCalls(Syntax, frozen=True):
         if self.open == BARE:
             return CallGrammar("", call)
         if self.is_list:
-            rest = spaced('"["', repeated(call, '","', one=one), '"]"', close)
+            rest = with_spaces('"["', repeat(call, '","', one=one), '"]"', close)
         else:
-            rest = lark.again(spaced(call, close), self.open, one=one)
+            rest = lark.again(with_spaces(call, close), self.open, one=one)
         return CallGrammar(self.open, rest)
 
     def read(self, source: TextSource, calls: Calls) -> Steps[None]:
@@ -161,18 +161,18 @@ def call_object(lark: Lark, tool: Tool, fields: CallFields) -> str:
     """A call's object, from its brace to its brace."""
 
     def pair(name: str, value: str) -> str:
-        return spaced(lark.text(json.dumps(name)), '":"', value)
+        return with_spaces(lark.text(json.dumps(name)), '":"', value)
 
     parts = [pair(fields.before, _OTHER), '","'] if fields.before else []
     name = lark.text(json.dumps(tool.name, ensure_ascii=False))
     parts += [pair(fields.name, name), '","', pair(fields.arguments, lark.arguments(tool))]
     parts += ['","', pair(fields.after, _OTHER)] if fields.after else []
-    return spaced('"{"', *parts, '"}"')
+    return with_spaces('"{"', *parts, '"}"')
 
 
-def found(sample: CallSample) -> WrappedCalls | None:
+def detect(sample: CallSample) -> WrappedCalls | None:
     """By what stands around the object of a call."""
-    if match := sample.found(_OBJECT):
+    if match := sample.search(_OBJECT):
         return WrappedCalls(
             open=match["open"] or BARE,
             close=match["close"] if match["open"] else "",

@@ -15,9 +15,16 @@ from typing import Any
 from worker.chat.dialects.sample import NAME, CallSample
 from worker.chat.message import Tool
 from worker.chat.reading.answer import CallGrammar, Syntax, SyntaxMarks
+from worker.chat.reading.call_grammar import (
+    Lark,
+    properties_of,
+    repeat,
+    row,
+    string_choices,
+    with_spaces,
+)
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import call_in_json
-from worker.chat.reading.lark import Lark, properties_of, repeated, row, spaced, string_choices
 from worker.chat.reading.parameters import Parameters, types_of
 from worker.chat.reading.source import Steps, TextSource
 
@@ -45,7 +52,7 @@ class Xtml(Syntax, frozen=True):
 
     def grammar(self, lark: Lark, tools: Sequence[Tool], *, one: bool) -> CallGrammar:
         call = lark.one_of([_call_grammar(lark, tool) for tool in tools])
-        return CallGrammar(_TOOLS, spaced(repeated(call, one=one), lark.text(_TOOLS_END)))
+        return CallGrammar(_TOOLS, with_spaces(repeat(call, one=one), lark.text(_TOOLS_END)))
 
     def read(self, source: TextSource, calls: Calls) -> Steps[None]:
         yield from source.one_of(_TOOLS)
@@ -108,21 +115,25 @@ def _value_grammar(lark: Lark, tool: Tool, name: str, schema: dict[str, Any]) ->
     types, end = types_of(schema, schema), lark.text(_ARGUMENT_END)
     kinds: list[str] = []
     if choices := string_choices(schema):
-        kinds.append(row(_typed(lark, "string"), lark.one_of(list(map(lark.text, choices))), end))
+        kinds.append(
+            row(_type_rule(lark, "string"), lark.one_of(list(map(lark.text, choices))), end)
+        )
     elif "string" in types:
-        kinds.append(row(_typed(lark, "string"), lark.value(_ARGUMENT_END, (_ARGUMENT, _CALL_END))))
+        kinds.append(
+            row(_type_rule(lark, "string"), lark.value(_ARGUMENT_END, (_ARGUMENT, _CALL_END)))
+        )
     if others := sorted(types - {"string"}):
         held = {"type": others} if "string" in types else schema
         names = {"number" if name == "integer" else name for name in others}
-        kind = lark.one_of([_typed(lark, name) for name in sorted(names)])
+        kind = lark.one_of([_type_rule(lark, name) for name in sorted(names)])
         kinds.append(row(kind, lark.json(held, f"tool {tool.name}"), end))
     return row(lark.text(f'{_ARGUMENT}{html.escape(name)}" type="'), lark.one_of(kinds))
 
 
-def _typed(lark: Lark, kind: str) -> str:
+def _type_rule(lark: Lark, kind: str) -> str:
     return lark.text(f'{kind}"{_SEP}')
 
 
-def found(sample: CallSample) -> Xtml | None:
+def detect(sample: CallSample) -> Xtml | None:
     """By the text before a call."""
     return Xtml() if f'{_CALL}{NAME}"' in sample.call else None

@@ -17,7 +17,7 @@ from worker.errors import RequestError
 _OF_JINJA = ("caller", "loop", "super")  # functions that are defined in their places
 
 
-def unknown(environment: Environment, source: str) -> tuple[str, ...]:
+def unknown_names(environment: Environment, source: str) -> tuple[str, ...]:
     """Filters, tests and functions that the template names and that are not here; it fails where
     it reaches one. Raises TemplateSyntaxError."""
     tree = environment.parse(source)
@@ -74,7 +74,7 @@ class CompiledTemplate:
         }
         self._sandbox.globals.update(functions)
         try:
-            self.unknown = unknown(self._sandbox, source)
+            self.unknown = unknown_names(self._sandbox, source)
             self._free = read(self._sandbox, source)
             self._template = self._sandbox.from_string(source)
         except Exception as error:  # noqa: BLE001  (also what Python's compiler raises)

@@ -72,19 +72,19 @@ class SandboxCode(CodeGenerator):
         super().visit_Assign(node, frame)
 
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802
-        self.write(f"environment.{'grown' if node is self._growing else 'concat'}((")
+        self.write(f"environment.{'grow' if node is self._growing else 'concat'}((")
         for part in node.nodes:
             self.visit(part, frame)
             self.write(", ")
         self.write("))")
 
     def visit_List(self, node: nodes.List, frame: Frame) -> None:  # noqa: N802
-        self.write("environment.counted(")
+        self.write("environment.count(")
         super().visit_List(node, frame)
         self.write(")")
 
     def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:  # noqa: N802
-        self.write("environment.counted(")
+        self.write("environment.count(")
         super().visit_Dict(node, frame)
         self.write(")")
 
@@ -92,7 +92,7 @@ class SandboxCode(CodeGenerator):
         if node.ctx != "load":
             super().visit_Tuple(node, frame)
             return
-        self.write("environment.counted(")
+        self.write("environment.count(")
         super().visit_Tuple(node, frame)
         self.write(")")
 
@@ -161,12 +161,12 @@ class Sandbox(ImmutableSandboxedEnvironment):
     code_generator_class = SandboxCode
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(finalize=self._shown, optimized=False, **options)
+        super().__init__(finalize=self._show, optimized=False, **options)
         self._left, self._end, self._seconds = MADE.most, 0.0, MAX_SECONDS
         self._given = GivenLists(None)
         self._lock = threading.Lock()
         self.filters = {
-            name: self._counting(name, made)
+            name: self._count_inputs(name, made)
             for name, made in FILTERS.items()
             if name not in _LEFT_OUT
         }
@@ -181,7 +181,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         }
         functions: dict[str, Any] = {
             "dict": dict,
-            "lipsum": self._counting("lipsum", generate_lorem_ipsum),
+            "lipsum": self._count_inputs("lipsum", generate_lorem_ipsum),
             "range": _range,
         }
         self.globals.update(functions)
@@ -234,19 +234,19 @@ class Sandbox(ImmutableSandboxedEnvironment):
         if self._left < 0:
             raise BudgetError("it makes too much text")
 
-    def counted(self, value: Any) -> Any:
+    def count(self, value: Any) -> Any:
         """Count what the value holds, then return the value."""
         self._spend(growth.size(value, self._left))
         return value
 
     @pass_context  # so that Jinja shows nothing at compile time, where nothing is counted
-    def _shown(self, _context: Context, value: Any) -> Any:
-        return self.counted(value)
+    def _show(self, _context: Context, value: Any) -> Any:
+        return self.count(value)
 
     def _concat(self, parts: Iterable[Any]) -> str:
-        return "".join([str(self.counted(part)) for part in parts])
+        return "".join([str(self.count(part)) for part in parts])
 
-    def grown(self, parts: tuple[Any, ...]) -> str:
+    def grow(self, parts: tuple[Any, ...]) -> str:
         """The joined parts, which take the place of the first one: where nobody else holds that, it
         is gone, and only what was added counts."""
         is_gone = isinstance(parts[0], str) and _num_references(parts) <= _ALONE
@@ -257,7 +257,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def _join(self, values: Iterable[Any], d: str = "", attribute: Any = None) -> str:
         if attribute is not None:
             values = [self._field(value, attribute) for value in values]
-        texts = [str(self.counted(value)) for value in values]
+        texts = [str(self.count(value)) for value in values]
         self._spend(len(str(d)) * len(texts))
         return str(d).join(texts)
 
@@ -268,7 +268,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return value
 
     def _replace(self, text: Any, old: str, new: str, count: int | None = None) -> str:
-        text = str(self.counted(text))
+        text = str(self.count(text))
         self._spend(len(text) + text.count(old) * len(new))
         return text.replace(old, new, -1 if count is None else count)
 
@@ -284,7 +284,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def _slice(self, value: Iterable[Any], slices: int, fill_with: Any = None) -> Iterator[Any]:
         self._spend(growth.ELEMENT * slices)
-        return sync_do_slice(self.counted(value), slices, fill_with)
+        return sync_do_slice(self.count(value), slices, fill_with)
 
     def _sum(self, iterable: Iterable[Any], attribute: Any = None, start: Any = 0) -> Any:
         if isinstance(start, str):
@@ -304,7 +304,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         """The filter `tojson` as in `transformers`: it does not escape for HTML."""
         if isinstance(value, Iterator):  # what `map` and `select` give
             value = list(cast("Iterator[Any]", value))
-        elements = growth.size(self.counted(value), self._left)
+        elements = growth.size(self.count(value), self._left)
         if indent is not None:
             width = len(indent) if isinstance(indent, str) else max(0, indent)
             self._spend(elements * growth.depth(value) * width // growth.ELEMENT)
@@ -318,7 +318,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             sort_keys=sort_keys,
         )
 
-    def _counting(self, name: str, made: Callable[..., Any]) -> Callable[..., Any]:
+    def _count_inputs(self, name: str, made: Callable[..., Any]) -> Callable[..., Any]:
         """One of Jinja's functions, with its inputs and what its arguments add counted first."""
         grows = growth.FILTERS.get(name)
         bind = inspect.signature(made).bind
@@ -331,7 +331,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
                 elif name in _SHALLOW:
                     self._spend(growth.ELEMENT * growth.length(value))
                 else:
-                    self.counted(value)
+                    self.count(value)
             if grows is not None:
                 bound = bind(*arguments, **options)
                 bound.apply_defaults()
@@ -400,7 +400,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         if _makes_nothing(__obj):
             self._spend(growth.ELEMENT * (len(args) + len(kwargs)))
         else:
-            self.counted((args, kwargs))  # a macro can get them as one list and one dictionary
+            self.count((args, kwargs))  # a macro can get them as one list and one dictionary
         text = getattr(__obj, "__self__", None)
         if isinstance(text, list) and __obj.__name__ == "append":
             self._given.check_append(cast("list[Any]", text), args)

@@ -9,8 +9,8 @@ import msgspec
 
 from worker.chat.message import Call, Tool
 from worker.chat.reader import ChatReader, Content, Thought
+from worker.chat.reading.call_grammar import Lark, with_spaces
 from worker.chat.reading.calls import Calls, new_id
-from worker.chat.reading.lark import Lark, spaced
 from worker.chat.reading.source import DamagedError, Steps, StepwiseReader, TextSource
 
 # What opens calls that are bare JSON.
@@ -148,7 +148,7 @@ class Syntax(msgspec.Struct, frozen=True):
     ) -> AnswerGrammar:
         tags, kinds = start.tags, [body] if body else []
         if call is not None:
-            kinds.insert(0, lark.rule(f"{spaced(lark.text(call.opens), call.rest)} WS?"))
+            kinds.insert(0, lark.rule(f"{with_spaces(lark.text(call.opens), call.rest)} WS?"))
         kind = lark.one_of(kinds) if len(kinds) > 1 else kinds[0]
         if start.inside:
             return AnswerGrammar(f"WS? {kind}", after=tags.close)
@@ -175,10 +175,10 @@ def without_half(text: str, markers: Sequence[str]) -> str:
 
 def past_calls(calls: Sequence[Call]) -> str:
     """As a template that knows no calls is asked to write them."""
-    return "\n".join(f"<tool_call>{written(call)}</tool_call>" for call in calls)
+    return "\n".join(f"<tool_call>{call_json(call)}</tool_call>" for call in calls)
 
 
-def written(call: Call) -> str:
+def call_json(call: Call) -> str:
     """A past call as a JSON object."""
     name = json.dumps(call.name, ensure_ascii=False)
     return f'{{"name": {name}, "arguments": {call.arguments.strip() or "{}"}}}'
@@ -252,7 +252,7 @@ class AnswerReader(StepwiseReader):
                     break
                 yield
             elif marker in self._opens:
-                if not self._thinks or not (yield from self._rehearsed(marker)):
+                if not self._thinks or not (yield from self._rehearse(marker)):
                     yield from self._read_calls(marker)
             elif marker in (self._tags.open, self._tags.close):
                 self._read_tag(marker)
@@ -271,7 +271,7 @@ class AnswerReader(StepwiseReader):
             return (tags.open, tags.close, *opens, *silent)
         return (*opens, *silent)
 
-    def _rehearsed(self, opened: str) -> Steps[bool]:
+    def _rehearse(self, opened: str) -> Steps[bool]:
         """Whether the thought goes on behind what opens a call here; then that is read as thought.
         Else nothing is read."""
         source, tags = self._source, self._tags

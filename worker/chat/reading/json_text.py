@@ -154,7 +154,7 @@ class JsonText:
         self.is_done = not self._stack
 
 
-def checked_json(text: str) -> str:
+def check_json(text: str) -> str:
     """The text, which is one JSON value, as `JsonText` passes it on. Raises DamagedError."""
     checked = JsonText()
     found, read = checked.take(text)
@@ -218,7 +218,7 @@ def whole_call(calls: Calls, name: str, arguments: str, call_id: str = "") -> No
     """
     value: Any = json.loads(arguments)
     if isinstance(value, str):
-        arguments = checked_json(value.strip() or "{}")
+        arguments = check_json(value.strip() or "{}")
         value = json.loads(arguments)
     if value is None:
         value, arguments = cast("dict[str, Any]", {}), "{}"

@@ -10,7 +10,7 @@ from typing import Any, cast
 from urllib.parse import unquote
 
 from worker.chat.reading.calls import Calls
-from worker.chat.reading.json_text import checked_json
+from worker.chat.reading.json_text import check_json
 from worker.chat.reading.source import DamagedError, Steps, TextSource
 
 _ANY = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
@@ -40,7 +40,7 @@ def _named_types(schema: Any, root: Mapping[str, Any], seen: set[str]) -> frozen
         if where in seen:
             return frozenset()
         seen.add(where)
-        return _named_types(referred(where, root), root, seen)
+        return _named_types(resolve_reference(where, root), root, seen)
     match schema.get("type"):
         case str() as name:
             return frozenset({name})
@@ -62,7 +62,7 @@ def _named_types(schema: Any, root: Mapping[str, Any], seen: set[str]) -> frozen
     return _ANY
 
 
-def referred(where: str, root: Mapping[str, Any]) -> Any:
+def resolve_reference(where: str, root: Mapping[str, Any]) -> Any:
     """What a `$ref` leads to in its root; None: nothing. An empty one is the root."""
     pointer = unquote(where.removeprefix("#"))
     if not re.match("/|$", pointer):
@@ -92,7 +92,7 @@ def part_of(schema: Any, name: str, root: Mapping[str, Any]) -> Any:
         where: Any = part.get("$ref")
         if isinstance(where, str) and where not in seen:
             seen.add(where)
-            todo.append(referred(where, root))
+            todo.append(resolve_reference(where, root))
         for word in ("anyOf", "oneOf", "allOf"):
             if isinstance(choices := part.get(word), list):
                 todo += cast("list[Any]", choices)
@@ -104,7 +104,7 @@ def part_of(schema: Any, name: str, root: Mapping[str, Any]) -> Any:
     return None
 
 
-def quoted(text: str) -> str:
+def escape(text: str) -> str:
     """A part of a JSON string, without quotation marks."""
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
@@ -120,7 +120,7 @@ def value_of(text: str, types: frozenset[str]) -> str:
         if named is not None and {"null": "null"}.get(named, "boolean") in types:
             return named
     try:
-        bare = checked_json(bare)
+        bare = check_json(bare)
         value = json.loads(bare)
         fits = _type_of(value) & types and _is_finite(value)
     except DamagedError:
@@ -221,7 +221,7 @@ class Parameters:
     def _types(self, key: str) -> frozenset[str]:
         schema: Any = self._schema
         if isinstance(where := self._schema.get("$ref"), str):
-            schema = referred(where, self._schema)
+            schema = resolve_reference(where, self._schema)
         properties: Any = schema.get("properties") if isinstance(schema, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         found = cast("Any", properties).get(key) if isinstance(properties, dict) else None
         return types_of(found, self._schema)
@@ -241,7 +241,7 @@ class Parameters:
             line_end = "\n" if is_padded and text.endswith("\n") else ""
             text = text.removesuffix(line_end)
             if kept is None:
-                self._calls.add(quoted(text))
+                self._calls.add(escape(text))
             else:
                 kept.append(text)
             if is_end:

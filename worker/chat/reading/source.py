@@ -76,13 +76,13 @@ class TextSource:
             if place >= 0 and (place < found or len(candidate) > len(marker or "")):
                 found, marker = place, candidate
         if not self.is_ended:
-            held = self._held(markers, found, longer_than=len(marker or ""))
+            held = self._marker_start(markers, found, longer_than=len(marker or ""))
             if held is not None:
                 found, marker = held, None
         self._place = found + len(marker or "")
         return text[start:found], marker
 
-    def _held(self, markers: Sequence[str], found: int, *, longer_than: int) -> int | None:
+    def _marker_start(self, markers: Sequence[str], found: int, *, longer_than: int) -> int | None:
         """Where a marker may begin whose end has not come, at `found` or before it."""
         text = self._text
         first = max(self._place, len(text) - max(map(len, markers), default=0) + 1)

@@ -43,7 +43,7 @@ def look(address: Address, kind: type[_Answer]) -> _Answer:
         if response.status == http.client.NOT_FOUND:
             raise ValueError  # no worker's answer
         if response.status != http.client.OK:
-            raise _refused(address, response.status, body)
+            raise _refusal(address, response.status, body)
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
         message = f"{url} says what is not understood here: {error}."
@@ -58,7 +58,7 @@ def look(address: Address, kind: type[_Answer]) -> _Answer:
         raise WatchError(message, lasting=True) from None
 
 
-def _refused(address: Address, status: int, body: bytes) -> WatchError:
+def _refusal(address: Address, status: int, body: bytes) -> WatchError:
     if status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
         words = "asks for a key." if address.key is None else "has another key."
         hint = "Give it with --api-key-file, --api-key or LLAMA_API_KEY."

@@ -17,8 +17,8 @@ from worker.engine.draft import (
     GuessLimits,
     HitRates,
     best_rows,
-    expected,
     gains,
+    mean_gain,
 )
 from worker.engine.drafts.drafter import Drafter
 from worker.engine.drafts.heads import HeadBackend, HeadDrafter
@@ -62,14 +62,14 @@ class Trial:
                 self._left = _STEPS
         return self._left > 0
 
-    def made(self) -> None:
+    def count_step(self) -> None:
         """A step tried."""
         self._left -= 1
         if not self._left:
             self._wait = self._pause
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
-    def paid(self) -> None:
+    def reset(self) -> None:
         """No trial is needed now: the step has what pays. What is left of one comes later."""
         self._wait = self._pause = _PAUSE
 
@@ -204,18 +204,18 @@ class Guesser:
             count = len(gained)
         else:
             count = best_rows(gained, len(streams), self._cost, max_rows)
-            count = count or self._tried_text(gained, max_rows - len(streams))
+            count = count or self._trial_rows(gained, max_rows - len(streams))
         bound = gained[count - 1] if count else math.inf
-        return _shared(
+        return _share_rows(
             [promised.get(s.draft, []) if s.draft else [] for s in streams], bound, count
         )
 
-    def _tried_text(self, gained: Ordered[float], room: int) -> int:
+    def _trial_rows(self, gained: Ordered[float], room: int) -> int:
         """Rows of a trial with guesses from the text, which do not promise to pay."""
         trial, count = self._trials["text"], min(_TRIED_LENGTH, len(gained), room)
         if gained[0] < math.log1p(_GOOD_TEXT) or count <= 0 or not trial.is_due():
             return 0
-        trial.made()
+        trial.count_step()
         return count
 
     def _ask(self, drafted: list[tuple[Sequence, Draft, int]], streams: int, max_rows: int) -> bool:
@@ -229,18 +229,18 @@ class Guesser:
             s
             for s, draft, _ in drafted
             if drafter.can_guess(s, longest)
-            if sum(draft.chances()) < expected(draft.rates["model"], longest)
+            if sum(draft.chances()) < mean_gain(draft.rates["model"], longest)
         ]
         length = self._best_length(drafter, asked, streams, max_rows) if asked else 0
         trial = self._trials["model"]
         if length:
-            trial.paid()
+            trial.reset()
             drafter.guess(asked, length, self._floor(drafter, len(asked), streams, length))
             return False
         if not asked or not trial.is_due():
             return False
         token = alone / streams
-        asked = [s for s in asked if _reading(drafter, [s]) <= _READING * _left(s) * token]
+        asked = [s for s in asked if _reading_s(drafter, [s]) <= _READING * _tokens_left(s) * token]
         asked = asked[: max(0, min(_TRIED_SEQUENCES, max_rows - streams))]
         if not asked:
             return False
@@ -248,7 +248,7 @@ class Guesser:
         drafter.guess(asked, length, 0.0)
         if not any(s.draft is not None and s.draft.source == "model" for s in asked):
             return False  # it still reads
-        trial.made()
+        trial.count_step()
         return True
 
     def _best_length(
@@ -262,13 +262,13 @@ class Guesser:
             rows = streams + len(asked) * length
             if rows > max_rows or length > drafter.longest:
                 break
-            tokens = streams + sum(expected(rate, length) for rate in rates)
+            tokens = streams + sum(mean_gain(rate, length) for rate in rates)
             seconds = self._cost.decode(rows) + drafter.seconds(len(asked), length)
             if tokens / seconds > fastest:
                 best, fastest = length, tokens / seconds
         # What has to be read first is paid for by all that is written afterwards.
-        saved = (alone / streams - 1 / fastest) * sum(_left(s) for s in asked)
-        return best if best and _reading(drafter, asked) < saved else 0
+        saved = (alone / streams - 1 / fastest) * sum(_tokens_left(s) for s in asked)
+        return best if best and _reading_s(drafter, asked) < saved else 0
 
     def _floor(self, drafter: Rounds[Any, Any], asked: int, streams: int, length: int) -> float:
         """A guess that is less likely than this costs more than it saves."""
@@ -277,7 +277,7 @@ class Guesser:
         return min(1.0, (row + drafter.seconds(asked, 1) / asked) / (alone / streams))
 
 
-def _shared(promised: Ordered[Ordered[float]], bound: float, count: int) -> list[int]:
+def _share_rows(promised: Ordered[Ordered[float]], bound: float, count: int) -> list[int]:
     """One row for each stream, and `count` for the guesses that gain most.
 
     promised: the gains of each stream's guess, descending, so what is taken of a guess is its
@@ -291,11 +291,11 @@ def _shared(promised: Ordered[Ordered[float]], bound: float, count: int) -> list
     return rows
 
 
-def _reading(drafter: Rounds[Any, Any], asked: Ordered[Sequence]) -> float:
+def _reading_s(drafter: Rounds[Any, Any], asked: Ordered[Sequence]) -> float:
     """Seconds to read what the draft model does not know yet of these."""
     return (drafter.read_row or 0.0) * sum(drafter.num_missing(s) - 1 for s in asked)
 
 
-def _left(sequence: Sequence) -> int:
+def _tokens_left(sequence: Sequence) -> int:
     """Tokens that it may still write."""
     return min(sequence.limit - sequence.num_known, _LONG_ANSWER)

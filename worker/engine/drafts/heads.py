@@ -28,11 +28,11 @@ class HeadBackend(DraftBackend, Protocol):
     max_waiting: int
     fed: np.ndarray
 
-    def hidden(self, row: int) -> np.ndarray:
+    def hidden_state(self, row: int) -> np.ndarray:
         """The head's hidden state in output row `row`, float32 [width], until the next decode."""
         ...
 
-    def model_hidden(self, rows: int) -> np.ndarray:
+    def model_hidden_state(self, rows: int) -> np.ndarray:
         """The model's hidden states in the rows that it computed last, float32 [rows, width]."""
         ...
 
@@ -116,7 +116,7 @@ class HeadDrafter(Rounds[_HeadHeld, HeadBackend]):
         if self.is_broken:
             return
         self._calls += 1
-        states = self._backend.model_hidden(len(tokens))
+        states = self._backend.model_hidden_state(len(tokens))
         runs = list(runs)
         running = {sequence.draft for sequence, _ in runs if sequence.draft is not None}
         first = 0
@@ -207,7 +207,7 @@ class HeadDrafter(Rounds[_HeadHeld, HeadBackend]):
 
     def _extend(self, line: GuessLine[_HeadHeld]) -> None:
         super()._extend(line)
-        self._states[line.draft] = self._backend.hidden(line.row).copy()
+        self._states[line.draft] = self._backend.hidden_state(line.row).copy()
 
     def _place(self, sequence: Sequence, running: Collection[Draft]) -> tuple[_HeadHeld, int]:
         """The sequence's slot, and how many of the rows computed now it has already."""

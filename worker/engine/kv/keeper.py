@@ -130,12 +130,12 @@ class Keeper:
             for slot in [slot for slot in self._cells.cached if slot.is_saved]:
                 self._cells.clear(slot)
 
-    def taken_out(
-        self, tokens: np.ndarray, key: bytes, shortened: Callable[[np.ndarray, int], np.ndarray]
+    def take_out(
+        self, tokens: np.ndarray, key: bytes, shorten: Callable[[np.ndarray, int], np.ndarray]
     ) -> KeptSequence | None:
         """The state after as many of these tokens as there is one of; None where it is none.
 
-        shortened: the first of packed rows
+        shorten: the first of packed rows
         """
         if self._store is None:
             return None
@@ -146,7 +146,7 @@ class Keeper:
         if found is None:
             return None
         count = found.num_tokens
-        parts = [shortened(rows, number) for rows, number in found.parts]
+        parts = [shorten(rows, number) for rows, number in found.parts]
         rests = self._store.rests(tokens[:count], key) if found.rest is not None else []
         return KeptSequence(key, tokens[:count], count, parts, rests)
 

@@ -23,12 +23,12 @@ def are_apart(schemas: Sequence[Any], target: Target, *, closed: bool) -> bool:
     """
     if len(schemas) > _MOST:
         return False
-    told = [_followed(schema, target) for schema in schemas]
+    told = [_follow(schema, target) for schema in schemas]
     differ = partial(_differ, target=target, closed=closed, depth=_DEEPEST)
     return all(differ(one, other) for one, other in combinations(told, 2))
 
 
-def _followed(schema: Any, target: Target) -> Schema:
+def _follow(schema: Any, target: Target) -> Schema:
     if isinstance(schema, dict) and set(cast("Schema", schema)) == {"$ref"}:
         schema = target(schema["$ref"])
     return cast("Schema", schema) if isinstance(schema, dict) else {}
@@ -42,11 +42,11 @@ def _differ(one: Schema, other: Schema, *, target: Target, closed: bool, depth: 
         return not any(value in other_values for value in values)
     if _lacks(one, other, closed=closed) or _lacks(other, one, closed=closed):
         return True
-    both = _required(one) & _required(other) if depth else ()
+    both = _required_names(one) & _required_names(other) if depth else ()
     return any(
         _differ(
-            _followed(one["properties"][name], target),
-            _followed(other["properties"][name], target),
+            _follow(one["properties"][name], target),
+            _follow(other["properties"][name], target),
             target=target,
             closed=closed,
             depth=depth - 1,
@@ -74,10 +74,10 @@ def _lacks(one: Schema, other: Schema, *, closed: bool) -> bool:
     is_closed = other.get("additionalProperties", not closed) is False
     if not is_closed or not isinstance(told, dict) or other.keys() & _OPEN:
         return False
-    return bool(_required(one) - cast("Schema", told).keys())
+    return bool(_required_names(one) - cast("Schema", told).keys())
 
 
-def _required(schema: Schema) -> set[str]:
+def _required_names(schema: Schema) -> set[str]:
     """Properties of an object that are there in any case, and described."""
     names, described = schema.get("required"), schema.get("properties")
     if not isinstance(names, list) or not isinstance(described, dict):

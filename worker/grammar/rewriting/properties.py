@@ -178,28 +178,28 @@ def without_unevaluated(own: Schema, resolve: Callable[[Any], Any]) -> None:
         return
     rest = {key: each for key, each in own.items() if key != "unevaluatedProperties"}
     choices = [key for key in _CHOICES if key in own]
-    here = _described({k: v for k, v in rest.items() if k not in choices}, resolve, 0)
+    here = _describe({k: v for k, v in rest.items() if k not in choices}, resolve, 0)
     if here is None or len(choices) > 1:
         return
     if not choices:
         del own["unevaluatedProperties"]
-        own |= _closed(own, here, value)
+        own |= _close(own, here, value)
         return
     branches: Any = own[choices[0]]
     if not isinstance(branches, list):
         return
-    found = [_described(branch, resolve, 1) for branch in cast("list[Any]", branches)]
+    found = [_describe(branch, resolve, 1) for branch in cast("list[Any]", branches)]
     if None in found:
         return
     del own["unevaluatedProperties"]
     own[choices[0]] = [
-        {"allOf": [branch, _closed({}, _joined(here, names), value)]}
+        {"allOf": [branch, _close({}, _join(here, names), value)]}
         for branch, names in zip(cast("list[Any]", branches), found, strict=True)
         if names is not None
     ]
 
 
-def _closed(own: Schema, names: _Names, value: Any) -> Schema:
+def _close(own: Schema, names: _Names, value: Any) -> Schema:
     known, patterns, is_all = names
     if is_all:
         return {}
@@ -212,11 +212,11 @@ def _closed(own: Schema, names: _Names, value: Any) -> Schema:
     return closed
 
 
-def _joined(one: _Names, other: _Names) -> _Names:
+def _join(one: _Names, other: _Names) -> _Names:
     return one[0] | other[0], one[1] | other[1], one[2] or other[2]
 
 
-def _described(schema: Any, resolve: Callable[[Any], Any], depth: int) -> _Names | None:
+def _describe(schema: Any, resolve: Callable[[Any], Any], depth: int) -> _Names | None:
     """What holds for all valid objects; None: it depends, or nothing can be said."""
     if isinstance(schema, bool):
         return set(), set(), False
@@ -239,8 +239,8 @@ def _described(schema: Any, resolve: Callable[[Any], Any], depth: int) -> _Names
     if "$ref" in own:
         inner.append(resolve(own["$ref"]))
     for part in inner:
-        more = _described(part, resolve, depth + 1)
+        more = _describe(part, resolve, depth + 1)
         if more is None:
             return None
-        found = _joined(found, more)
+        found = _join(found, more)
     return found

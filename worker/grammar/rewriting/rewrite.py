@@ -33,7 +33,7 @@ from worker.grammar.rewriting.unique import without_unique
 _MOST_OTHERS = 16  # of which each is required once
 
 
-def rewritten(schema: Schema, resolve: Callable[[Any], Any]) -> Schema | bool:
+def simplify(schema: Schema, resolve: Callable[[Any], Any]) -> Schema | bool:
     """The schema without keywords that say nothing here or that others say; False: none is valid.
 
     What stays of keywords that no grammar holds, nothing here could say.
@@ -49,15 +49,15 @@ def rewritten(schema: Schema, resolve: Callable[[Any], Any]) -> Schema | bool:
         own["const"] = schema["const"]
     _empty(own)
     prune(own)
-    for rewrite in (_negation, _condition, _contained):
+    for rewrite in (_negation, _condition, _reduce_contains):
         if not rewrite(own):
             return False
-    _closed_items(own)
+    _close_items(own)
     without_unevaluated(own, resolve)
     if not without_names(own, resolve):
         return False
     split_dependencies(own)
-    _required(own)
+    _declare_required(own)
     _old_bounds(own)
     made = without_dependencies(own) or _some_property(own) or without_unique(own, resolve) or own
     return made.get("type") != [] and made
@@ -81,7 +81,7 @@ def _negation(own: Schema) -> bool:
     inner = cast("Schema", value) if isinstance(value, dict) else {}
     if inner.keys() == {"not"}:
         del own["not"]
-        own["allOf"] = [*_listed(own.get("allOf", [])), inner["not"]]
+        own["allOf"] = [*_as_list(own.get("allOf", [])), inner["not"]]
         return True
     if inner.keys() == {"type"}:
         gone, kinds = {*types_of(inner)}, types_of(own)
@@ -103,7 +103,7 @@ def _negation(own: Schema) -> bool:
     return True
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else [value]
 
 
@@ -130,11 +130,11 @@ def _condition(own: Schema) -> bool:
     for key in ("if", "then", "else"):
         own.pop(key, None)
     if not says_nothing(follows):
-        own["allOf"] = [*_listed(own.get("allOf", [])), follows]
+        own["allOf"] = [*_as_list(own.get("allOf", [])), follows]
     return True
 
 
-def _contained(own: Schema) -> bool:
+def _reduce_contains(own: Schema) -> bool:
     """`contains`: of anything, of what all items are, of nothing, or no item at all."""
     value, least, most = own.get("contains"), own.get("minContains", 1), own.get("maxContains")
     if value is None:
@@ -156,7 +156,7 @@ def _contained(own: Schema) -> bool:
     return value is not False or least == 0 or without_type(own, "array")
 
 
-def _closed_items(own: Schema) -> None:
+def _close_items(own: Schema) -> None:
     """`unevaluatedItems`, where it is about just those that are not described here."""
     value: Any = own.get("unevaluatedItems")
     if value is None:
@@ -170,7 +170,7 @@ def _closed_items(own: Schema) -> None:
         own["additionalItems" if "items" in own else "items"] = value
 
 
-def _required(own: Schema) -> None:
+def _declare_required(own: Schema) -> None:
     """Names that `properties` does not have are properties too, with any value."""
     names: Any = own.get("required")
     if isinstance(names, bool):  # as early drafts have it, of one property

@@ -20,7 +20,7 @@ from worker.budget import UNBOUNDED, Budget
 from worker.errors import BackendError, RequestError
 from worker.grammar.constraint import Constraint
 from worker.grammar.converted import lark_of, regex_of
-from worker.grammar.gbnf import checked_gbnf
+from worker.grammar.gbnf import parse_gbnf
 from worker.grammar.keywords import DOUBTFUL, Schema
 from worker.grammar.schema import SchemaReader
 from worker.limits import FUEL, LARK, LARK_PARTS, LEXER_STATES, LOOSENING, SYMBOLS
@@ -184,13 +184,13 @@ class Guides:
         self._quick, self._long = threading.Lock(), threading.Lock()
 
     def prepare(self, constraint: Constraint, budget: Budget) -> None:
-        """Compile it for who holds on to this very object. Raises what `compiled` raises."""
-        matcher = self.compiled(constraint, budget)
+        """Compile it for who holds on to this very object. Raises what `matcher_of` raises."""
+        matcher = self.matcher_of(constraint, budget)
         with self._lock:
             self._asked.pop(constraint, None)
             self._asked[constraint] = matcher
 
-    def compiled(self, constraint: Constraint, budget: Budget = UNBOUNDED) -> Matcher:
+    def matcher_of(self, constraint: Constraint, budget: Budget = UNBOUNDED) -> Matcher:
         """A matcher at the beginning of a text, to be copied. Raises RequestError.
 
         What may come first is found here, so copies know it. One that takes longer than ordinary
@@ -244,7 +244,7 @@ class Guides:
         self, constraint: Constraint, effort: CompileEffort, tokenizer: int
     ) -> Matcher | Refused:
         """GBNF: as a regular expression where it is one that can be held, else in Lark."""
-        grammar = checked_gbnf(constraint.text, constraint.param)
+        grammar = parse_gbnf(constraint.text, constraint.param)
         regex = regex_of(grammar)
         if regex is not None:
             plain = msgspec.structs.replace(constraint, kind="regex", text=regex)
@@ -256,7 +256,7 @@ class Guides:
         plain = msgspec.structs.replace(constraint, kind="lark", text=lark_of(grammar))
         return compile_within(plain, effort, tokenizer, self.vocab.size)
 
-    def loosening(self) -> Loosen:
+    def loosener(self) -> Loosen:
         """For the schemas of one request; its CPU time is LOOSENING_S.
 
         (schema, what it belongs to) -> the schema without what cannot be held, as text for `%json`

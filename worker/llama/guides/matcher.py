@@ -72,7 +72,7 @@ class Matcher:
         if self._library.matcher_compute_mask_into(self.handle, mask.address, mask.nbytes):
             raise MatcherError(self.error)
 
-    def forced(self) -> list[int]:
+    def forced_tokens(self) -> list[int]:
         """The tokens that must come next, as the tokenizer spells them; 2 µs where there are none.
 
         A last one that may become another with what follows is left out. Raises MatcherError.

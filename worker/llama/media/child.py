@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 
 from worker.child import Parent, ProcessEnd, bound_memory
-from worker.errors import counted
+from worker.errors import quantity
 from worker.isolation.reach import narrow_reach
 from worker.isolation.sandbox import bound
 from worker.llama.library import bare_package, native, start
@@ -71,7 +71,7 @@ class _Log:
         if level == _ERROR_LEVEL and line:
             self._lines = [*self._lines, line][-3:]
 
-    def taken(self) -> str:
+    def take(self) -> str:
         """What was told since the last call."""
         lines, self._lines = self._lines, []
         return "; ".join(line.partition(": ")[2] or line for line in lines).rstrip(".")
@@ -100,14 +100,14 @@ class Projector:
         params.no_alloc, params.load_mode, params.n_gpu_layers = True, 0, 0
         self._model = native.llama_model_load_from_file(os.fsencode(setup.model), params)
         if not self._model:
-            raise _RefusedError(f"the model's vocabulary cannot be read: {self._log.taken()}")
+            raise _RefusedError(f"the model's vocabulary cannot be read: {self._log.take()}")
         options = mtmd.mtmd_context_params_default()
         options.use_gpu, options.n_threads = setup.gpu, setup.threads
         options.print_timings, options.warmup = False, True
         path = os.fsencode(setup.projector)
         self._context: Any = mtmd.mtmd_init_from_file(path, self._model, options)
         if not self._context:
-            raise _RefusedError(self._log.taken() or "llama.cpp gave no reason")
+            raise _RefusedError(self._log.take() or "llama.cpp gave no reason")
         self._width = native.llama_model_n_embd_inp(self._model)
         self._has_planes = mtmd.mtmd_decode_use_mrope(self._context)
         self._marker = mtmd.mtmd_get_marker(self._context) or b""
@@ -132,7 +132,7 @@ class Projector:
             text = mtmd.mtmd_input_text(self._marker, len(self._marker), False, True)
             bitmaps = (ctypes.c_void_p * 1)(bitmap)
             if mtmd.mtmd_tokenize(self._context, chunks, ctypes.byref(text), bitmaps, 1):
-                raise _RefusedError(self._log.taken() or "the projector does not take it")
+                raise _RefusedError(self._log.take() or "the projector does not take it")
             count = mtmd.mtmd_input_chunks_size(chunks)
             pieces = [mtmd.mtmd_input_chunks_get(chunks, place) for place in range(count)]
             return (
@@ -163,7 +163,7 @@ class Projector:
         missing = _missing_samples(task.data)
         if missing > 0:
             raise _RefusedError(
-                f"it is cut off: {counted(missing, 'byte')} of its sound are missing"
+                f"it is cut off: {quantity(missing, 'byte')} of its sound are missing"
             )
         source = (ctypes.c_uint8 * len(task.data)).from_buffer_copy(task.data)
         options = mtmd.mtmd_helper_init_opt_default()
@@ -171,7 +171,7 @@ class Projector:
             self._context, source, len(task.data), False, options
         ).bitmap
         if not bitmap:
-            raise _RefusedError(f"it cannot be decoded: {self._log.taken() or 'it is damaged'}")
+            raise _RefusedError(f"it cannot be decoded: {self._log.take() or 'it is damaged'}")
         rate = mtmd.mtmd_get_audio_sample_rate(self._context)
         count = mtmd.mtmd_bitmap_get_nx(bitmap)
         if (seconds := count / rate) > self._setup.longest:
@@ -206,7 +206,7 @@ class Projector:
             tokens = mtmd.mtmd_input_chunk_get_tokens_text(chunk, ctypes.byref(size))
             return EncodedPiece(tokens=tuple(tokens[: size.value]) if tokens else ())
         if mtmd.mtmd_encode_chunk(self._context, chunk):
-            raise _RefusedError(self._log.taken() or "the projector failed")
+            raise _RefusedError(self._log.take() or "the projector failed")
         rows = mtmd.mtmd_input_chunk_get_n_tokens(chunk)
         values = mtmd.mtmd_get_output_embd(self._context)
         vectors = ctypes.string_at(values, rows * self._width * 4)

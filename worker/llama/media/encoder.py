@@ -60,17 +60,17 @@ class MediaEncoder:
 
     def encode(self, data: bytes, kind: str) -> EncodedMedium:
         """A file's bytes as the model reads them. Blocks. Raises RequestError, UnavailableError."""
-        frame = self._asked(EncoderTask(data, kind, counts=False))
+        frame = self._ask(EncoderTask(data, kind, counts=False))
         assert isinstance(frame, EncodedMedium)
         return frame
 
     def count(self, data: bytes, kind: str) -> MediumSize:
         """How much of a context it takes, from its head; no vectors are made. Else as `encode`."""
-        frame = self._asked(EncoderTask(data, kind, counts=True))
+        frame = self._ask(EncoderTask(data, kind, counts=True))
         assert isinstance(frame, MediumSize)
         return frame
 
-    def _asked(self, task: EncoderTask) -> EncodedMedium | MediumSize:
+    def _ask(self, task: EncoderTask) -> EncodedMedium | MediumSize:
         with self._lock:
             self._child.send(msgspec.msgpack.encode(task))
             frame = self._answer()

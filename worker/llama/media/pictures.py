@@ -82,7 +82,7 @@ def pixels_of(picture: PictureFile) -> np.ndarray:
     image = picture.image
     box, rawmode = next(((tile[1], tile[3]) for tile in image.tile), (None, None))
     try:
-        image = _loaded(image, picture.data)
+        image = _load(image, picture.data)
         _narrow_clear_color(image, rawmode)
         shown = _on_white(image)
     except MemoryError:
@@ -99,7 +99,7 @@ def pixels_of(picture: PictureFile) -> np.ndarray:
     return np.asarray(shown)
 
 
-def _loaded(image: ImageFile.ImageFile, data: bytes) -> ImageFile.ImageFile:
+def _load(image: ImageFile.ImageFile, data: bytes) -> ImageFile.ImageFile:
     """With its pixels. A JPEG that lacks its end marker is whole if no pixel depends on what would
     follow."""
     try:

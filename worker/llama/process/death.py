@@ -35,7 +35,7 @@ _is_told = threading.Lock()
 _stacks = -1
 
 
-def doing(what: str, hint: str = "") -> None:
+def note_task(what: str, hint: str = "") -> None:
     """From now on a native death happened while `what`, such as "it read the weights of m.gguf";
     `hint` is the next step. An exit of native code is told before the destructors of all that is
     loaded by now: other threads still use what these destroy."""

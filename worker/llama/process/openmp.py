@@ -55,7 +55,7 @@ def runtime(*names: str) -> ctypes.CDLL | None:
     return None
 
 
-def granted(threads: int) -> int:
+def granted_threads(threads: int) -> int:
     """How many of so many compute threads a step gets, at least 1: the user's variables may forbid
     some. llama.cpp asks for a team and computes with what it gets, so only OpenMP itself knows."""
     openmp = runtime()
@@ -123,7 +123,7 @@ def prepare() -> None:
         os.environ["GOMP_SPINCOUNT"] = _FIXED if waiting_ns() is None else _LONG
 
 
-def loaded() -> None:
+def drop_spin_variable() -> None:
     """libgomp has read the variable: a child process must not take it for the user's choice."""
     if not _CHOSEN_BY_USER:
         os.environ.pop("GOMP_SPINCOUNT", None)
@@ -146,20 +146,20 @@ class Spin:
         self._gomp = None if _CHOSEN_BY_USER or self._waited is None else _libgomp()
         self._release = threading.Event()
 
-    def timed(self, compute: Callable[[], object]) -> None:
+    def time_batch(self, compute: Callable[[], object]) -> None:
         """Compute a batch, whose seconds are counted."""
         started = time.perf_counter()
         compute()
-        self.decoded(time.perf_counter() - started)
+        self.count_decode(time.perf_counter() - started)
 
-    def decoded(self, seconds: float) -> None:
+    def count_decode(self, seconds: float) -> None:
         """Count the seconds of one decode; after each _INTERVAL_S of them look and decide."""
         if self._gomp is None:
             return
         self._decoded += seconds
         if self._decoded < _INTERVAL_S:
             return
-        share = self.displaced()
+        share = self.displaced_share()
         self._busy = self._busy + 1 if share > _SHARED else 0
         self._calm = self._calm + 1 if share < _ALONE else 0
         # What takes the CPU once for a tenth of a second is over before a short spin helps, and
@@ -172,7 +172,7 @@ class Spin:
             self.is_shared = False
             self.close()
 
-    def displaced(self) -> float:
+    def displaced_share(self) -> float:
         """How many compute threads waited for a CPU, on average over the decoding since the last
         call."""
         waited, before = waiting_ns(), self._waited

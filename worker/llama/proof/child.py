@@ -95,7 +95,7 @@ def _errors(
             with _context(weights, way) as context:
                 for rows in ROW_COUNTS:
                     say(ProofCase(name, rows, way.attention, way.cells))
-                    yield _error(_computed(context, rows), right[:rows])
+                    yield _error(_compute(context, rows), right[:rows])
     path.unlink()
 
 
@@ -114,7 +114,7 @@ def _context(weights: Weights, way: ProofWay) -> Context:
     )
 
 
-def _computed(context: Context, rows: int) -> Rows32:
+def _compute(context: Context, rows: int) -> Rows32:
     """The logits of the first `rows` tokens, computed in one batch."""
     context.clear()
     context.batch.clear()

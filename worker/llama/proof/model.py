@@ -92,8 +92,8 @@ class ProofModel:
 
     def _attention(self, x: Rows32) -> Rows32:
         shape = (len(x), -1, _HEAD_WIDTH)
-        q = _rotated(self._product(x, "blk.0.attn_q").reshape(shape))
-        k = _rotated(self._product(x, "blk.0.attn_k").reshape(shape))
+        q = _rotate(self._product(x, "blk.0.attn_q").reshape(shape))
+        k = _rotate(self._product(x, "blk.0.attn_k").reshape(shape))
         v = self._product(x, "blk.0.attn_v").reshape(shape)
         is_later = np.triu(np.ones((len(x), len(x)), bool), 1)
         heads: list[Rows32] = []
@@ -111,7 +111,7 @@ class ProofModel:
         return self._product(inner.astype(np.float32), "blk.0.ffn_down")
 
 
-def _rotated(x: Rows32) -> Rows32:
+def _rotate(x: Rows32) -> Rows32:
     """Turns the pair (2i, 2i+1) of each head of [rows, heads, width] by row · base^(-2i/width)."""
     frequencies = _BASE ** (-np.arange(0, _HEAD_WIDTH, 2) / _HEAD_WIDTH)
     angles = np.outer(np.arange(len(x)), frequencies).astype(np.float32)[:, None, :]

@@ -84,11 +84,11 @@ def plan(
     no matrix, BackendError where llama.cpp cannot make this type of this model.
     """
     label, options = type_named(type_name), options or QuantizeOptions()
-    header, importance = checked(source, options)
+    header, importance = check_source(source, options)
     return plan_of(header, importance, label, threads, options)
 
 
-def checked(source: Path, options: QuantizeOptions) -> tuple[Header, Importance | None]:
+def check_source(source: Path, options: QuantizeOptions) -> tuple[Header, Importance | None]:
     """The source's header and the matrix, both checked."""
     config = load_config(source, purpose="inspect")
     if not config.mix:

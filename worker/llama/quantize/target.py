@@ -14,13 +14,13 @@ from pathlib import Path
 import msgspec
 
 from worker.errors import BackendError, UsageError
-from worker.files import check_room, check_writable, written_whole
+from worker.files import atomic_write, check_room, check_writable
 from worker.gguf.header import Header
 from worker.gguf.quant import Share
 from worker.llama.quantize.plan import (
     QuantizeOptions,
     QuantizePlan,
-    checked,
+    check_source,
     job_of,
     plan_of,
     type_named,
@@ -53,12 +53,12 @@ def quantize(
     label, options = type_named(type_name), options or QuantizeOptions()
     if imatrix is not None:
         options = msgspec.structs.replace(options, imatrix=imatrix)
-    header, importance = checked(source, options)
+    header, importance = check_source(source, options)
     _check_target(header, target, replace=replace)
     planned = plan_of(header, importance, label, threads, options)
     _check_plan(planned, source, options)
     check_room(target.parent, planned.file_bytes, target.name)
-    with written_whole(target, durable=True) as partial:
+    with atomic_write(target, durable=True) as partial:
         done, total = 0, sum(tensor.elements for tensor in header.tensors)
         elements = {tensor.name: tensor.elements for tensor in header.tensors}
         lines = run(source, partial, job_of(label, threads, options), options.imatrix)
@@ -70,7 +70,7 @@ def quantize(
         made = load_config(partial, purpose="inspect")
         if made.mix != planned.mix:
             raise BackendError(
-                f"llama.cpp made {_listed(made.mix)} instead of {_listed(planned.mix)}.",
+                f"llama.cpp made {_list(made.mix)} instead of {_list(planned.mix)}.",
                 code="QUANTIZE_FAILED",
             )
         if target.exists() and not replace:
@@ -111,5 +111,5 @@ def _check_plan(planned: QuantizePlan, source: Path, options: QuantizeOptions) -
         )
 
 
-def _listed(mix: dict[str, Share]) -> str:
+def _list(mix: dict[str, Share]) -> str:
     return ", ".join(f"{share.tensors} x {name}" for name, share in mix.items())

@@ -51,7 +51,7 @@ class GuidedChoice:
         self._end = vocab.eos if vocab.eos in self._ends else min(self._ends, default=0)
         self._end_ids = np.array(sorted(vocab.end_tokens), np.intp)
         self._workspace = workspace
-        self._template = guides.compiled(constraint)
+        self._template = guides.matcher_of(constraint)
         self._watch = Watch(constraint) if constraint.is_lazy else None
         self._matcher: Matcher | None = None if self._watch else self._template.copy()
         self._is_owed = constraint.required
@@ -98,7 +98,7 @@ class GuidedChoice:
         elif matcher.is_done:
             self._is_over = True
         else:
-            self._ahead = self._ahead or matcher.forced()
+            self._ahead = self._ahead or matcher.forced_tokens()
 
     def ahead(self) -> list[int]:
         """All tokens that must come next, as if they had been chosen, the end too."""
@@ -113,10 +113,10 @@ class GuidedChoice:
 
     def _choose_masked(self, row: np.ndarray) -> int:
         """A token among those of the workspace's mask."""
-        ids = self._workspace.allowed()
+        ids = self._workspace.allowed_ids()
         self._is_narrow = ids is not None
         if ids is None:
-            masked = self._workspace.masked(row)
+            masked = self._workspace.mask_row(row)
             token = self._choice.choose(masked)
             stands = math.isfinite(masked[token])
         elif len(ids) == 1:
@@ -195,7 +195,7 @@ class GuidedChoice:
             if self._starts_with(rest):
                 return token
             if allowed is row:
-                allowed = self._workspace.copied(row)
+                allowed = self._workspace.copy_row(row)
             allowed[token] = -math.inf
 
     def _starts_with(self, rest: bytes) -> bool:

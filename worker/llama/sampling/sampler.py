@@ -81,7 +81,7 @@ class LimitedChoice:
             self._is_inside = not self._is_inside
 
     def _force(self, row: np.ndarray, token: int) -> int:
-        only = self._workspace.copied(row)
+        only = self._workspace.copy_row(row)
         only[:] = -math.inf
         only[token] = 0.0
         return self._choice.choose(only)

@@ -58,11 +58,11 @@ class Workspace:
         """The first candidates' ids as samplers left them."""
         return self._ids[:count]
 
-    def allowed(self) -> np.ndarray | None:
+    def allowed_ids(self) -> np.ndarray | None:
         """Ids of the tokens that have a bit in `mask`, in their order; None: they are many.
 
-        For 262,144 tokens and a mask that allows few this takes 15 µs, `masked` takes 150 and what
-        reads its row at least 50 more.
+        For 262,144 tokens and a mask that allows few this takes 15 µs, `mask_row` takes 150 and
+        what reads its row at least 50 more.
         """
         words = self.mask.words.nonzero()[0]
         if len(words) * _FEW > len(self.mask.words):
@@ -73,11 +73,11 @@ class Workspace:
         ).nonzero()
         return words[at] * 32 + bit
 
-    def masked(self, row: np.ndarray) -> np.ndarray:
+    def mask_row(self, row: np.ndarray) -> np.ndarray:
         """A copy of a row of logits: -inf where `mask` has no bit."""
         np.take(_ADDED, self.mask.words.view(np.uint8), axis=0, out=self._added, mode="clip")
         return np.add(row, self._added.reshape(-1)[: len(row)], out=self._row)
 
-    def copied(self, row: np.ndarray) -> np.ndarray:
+    def copy_row(self, row: np.ndarray) -> np.ndarray:
         np.copyto(self._row, row)
         return self._row

@@ -11,7 +11,7 @@ from worker.cache.state import Parts
 from worker.llama.context import Context
 from worker.llama.states.state import CellRun, SavedState, SharedPositionsError, StateForm, learn
 from worker.llama.weights import Weights
-from worker.memory.kept import MAX_COPY_BUFFER
+from worker.memory.saved_states import MAX_COPY_BUFFER
 
 
 def own_memory(count: int) -> np.ndarray:

@@ -152,7 +152,7 @@ class StateForm(msgspec.Struct, frozen=True):
             sources.append((arrays, count))
         return sources
 
-    def shortened(self, packed: np.ndarray, count: int) -> np.ndarray:
+    def shorten(self, packed: np.ndarray, count: int) -> np.ndarray:
         """The first `count` of packed rows, packed."""
         if len(packed) == count * self.row_bytes:
             return packed

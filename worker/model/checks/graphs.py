@@ -109,7 +109,7 @@ def _check_latent(fields: Fields) -> None:
         fields.bad(".rope.dimension_count", rotated, f"below {per_head or key}")
     length = ".attention.temperature_length"
     if fields.number(".attention.temperature_scale") and not fields.count(length):
-        fields.missing(length)  # positions are divided by it
+        fields.refuse_missing(length)  # positions are divided by it
     if not per_head or not fields.count(".attention.value_length_mla"):
         return
     if key != rank + rotated:

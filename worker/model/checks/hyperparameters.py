@@ -111,7 +111,7 @@ def check_hyperparameters(fields: Fields) -> None:
     if scaling is not None and scaling not in _ROPE_SCALING:
         fields.bad(".rope.scaling.type", scaling, "one of " + ", ".join(_ROPE_SCALING))
     if fields.architecture in SECTION_ROPE and ".rope.dimension_sections" not in fields:
-        fields.missing(".rope.dimension_sections")
+        fields.refuse_missing(".rope.dimension_sections")
     _check_experts(fields, layers)
     _check_heads(fields, layers, embedding)
     head = fields.count(".wkv.head_size") or 0
@@ -124,7 +124,7 @@ def check_hyperparameters(fields: Fields) -> None:
 def _whole(fields: Fields, key: str, least: int, most: int) -> int:
     value = fields.count(key)
     if value is None:
-        fields.missing(key)
+        fields.refuse_missing(key)
     if not least <= value <= most:
         fields.bad(key, value, f"{least} to {most}")
     return value
@@ -137,7 +137,7 @@ def _check_experts(fields: Fields, layers: int) -> None:
     groups = fields.count(".expert_group_count") or 0
     groups_used = fields.count(".expert_group_used_count") or 0
     if not count and fields.architecture in EXPERTS_ONLY:
-        fields.missing(".expert_count")
+        fields.refuse_missing(".expert_count")
     if count <= 1 and fields.architecture in _NO_EXPERTS_BELOW_2:
         return
     if count > MAX_EXPERTS:
@@ -184,7 +184,7 @@ def _check_attention(fields: Fields, layers: int, embedding: int) -> None:
     arch = fields.architecture
     heads = fields.per_layer(".attention.head_count", layers)
     if heads is None:
-        fields.missing(".attention.head_count")
+        fields.refuse_missing(".attention.head_count")
     kv_heads = fields.per_layer(".attention.head_count_kv", layers) or heads
     if not 1 <= min(heads) <= max(heads) <= embedding:
         wrong = min(heads) or max(heads)
@@ -207,7 +207,7 @@ def _check_attention(fields: Fields, layers: int, embedding: int) -> None:
     if not fields.count(".expert_count"):
         inner = fields.per_layer(".feed_forward_length", layers)
         if inner is None:
-            fields.missing(".feed_forward_length")
+            fields.refuse_missing(".feed_forward_length")
         if not min(inner):
             fields.bad(".feed_forward_length", 0, "above 0")
     for group, key in (
@@ -215,7 +215,7 @@ def _check_attention(fields: Fields, layers: int, embedding: int) -> None:
         (LAYER_NORM, ".attention.layer_norm_epsilon"),
     ):
         if arch in group and key not in fields:
-            fields.missing(key)
+            fields.refuse_missing(key)
 
 
 def _check_rope(fields: Fields, heads: int, embedding: int) -> None:

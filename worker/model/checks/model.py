@@ -70,7 +70,7 @@ def check_architecture(header: Header) -> str:
     if name is None:
         # An importance matrix has none, nor has a later file of a split model.
         check_kind(fields, "inspect")
-        fields.missing(_ARCHITECTURE)
+        fields.refuse_missing(_ARCHITECTURE)
     if name in KNOWN or name in newer():
         return name
     shown = name[:64] if name[:64].isprintable() else repr(name[:64])

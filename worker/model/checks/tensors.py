@@ -62,7 +62,7 @@ def _check_type(tensor: TensorInfo) -> None:
     elif (
         kind != "F32"
         and name not in _MATRICES
-        and (len(_squeezed(tensor.shape)) == 1 or _F32.search(name))
+        and (len(_squeeze(tensor.shape)) == 1 or _F32.search(name))
     ):
         wanted = "F32"
     else:
@@ -107,7 +107,7 @@ def _check_vocabulary(fields: Fields, tensors: Mapping[str, TensorInfo]) -> None
     width = fields.count(".embedding_length") or 0
     size = len(tokens) if tokens is not None else fields.count(".vocab_size")
     if _EMBEDDING not in tensors:
-        _missing(_EMBEDDING)
+        _refuse_missing(_EMBEDDING)
     if tensors[_EMBEDDING].shape[0] != width:
         raise _wrong_shape(tensors[_EMBEDDING], (width, size or 0))
     if size is None:
@@ -139,7 +139,7 @@ def _check_classifier(fields: Fields, tensors: Mapping[str, TensorInfo]) -> None
     inner = 1 if fields.architecture in _ONE_MATRIX else width
     for name, shape in ((_HEAD, (width, inner)), (_HEAD_OUTPUT, (width, outputs))):
         tensor = tensors.get(name)
-        if tensor is None or _squeezed(tensor.shape) == _squeezed(shape):
+        if tensor is None or _squeeze(tensor.shape) == _squeeze(shape):
             continue
         is_alone = name == _HEAD and _HEAD_OUTPUT not in tensors
         raise _wrong_shape(tensor, shape, hint=_UNNAMED if is_alone else RECONVERT)
@@ -150,8 +150,8 @@ def _check_llama(fields: Fields, tensors: Mapping[str, TensorInfo], layers: int)
     for name, shape in _llama_shapes(fields, tensors, layers):
         tensor = tensors.get(name)
         if tensor is None:
-            _missing(name)
-        if tensor.shape != shape and _squeezed(tensor.shape) != _squeezed(shape):
+            _refuse_missing(name)
+        if tensor.shape != shape and _squeeze(tensor.shape) != _squeeze(shape):
             raise _wrong_shape(tensor, shape)
 
 
@@ -192,7 +192,7 @@ def _llama_shapes(
             yield prefix + "ffn_up.weight", (width, inner)
 
 
-def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
+def _squeeze(shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape without ones at its end, which mean nothing to ggml."""
     end = len(shape)
     while end > 1 and shape[end - 1] == 1:
@@ -200,7 +200,7 @@ def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape[:end]
 
 
-def _missing(name: str) -> NoReturn:
+def _refuse_missing(name: str) -> NoReturn:
     raise refuse(
         "MISSING_TENSOR",
         f"The tensor {name} is missing.",

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from worker.errors import ModelFileError
 from worker.gguf.fields import Fields
 from worker.gguf.header import RECONVERT, TYPES, refuse
-from worker.gguf.strings import StringArray, fingerprints, missing
+from worker.gguf.strings import StringArray, fingerprints, is_missing
 from worker.model.tokenizer import (
     FAMILIES,
     ID_KEYS,
@@ -114,7 +114,7 @@ def check_tokenizer(fields: Fields) -> None:
     """Raise ModelFileError where llama.cpp would refuse the tokenizer or fail on some texts."""
     model = fields.text(_MODEL)
     if model is None:
-        fields.missing(_MODEL)
+        fields.refuse_missing(_MODEL)
     family = FAMILIES.get(model)
     if family is None:
         fields.bad(_MODEL, model[:80], "a known tokenizer", "UNKNOWN_TOKENIZER")
@@ -141,7 +141,7 @@ def check_tokenizer(fields: Fields) -> None:
 def _check_tokens(fields: Fields) -> StringArray:
     tokens = fields.strings(_TOKENS)
     if tokens is None:
-        fields.missing(_TOKENS)
+        fields.refuse_missing(_TOKENS)
     if not 1 <= len(tokens) <= MAX_VOCAB:
         fields.bad(_TOKENS, len(tokens), f"1 to {MAX_VOCAB} tokens", "BAD_TOKENS")
     longest = int(tokens.lengths.argmax())
@@ -225,7 +225,7 @@ def _check_merges(fields: Fields, tokens: StringArray, pre: str) -> None:
     merges = fields.strings(_MERGES)
     if merges is None:
         if pre not in NO_MERGES:
-            fields.missing(_MERGES)
+            fields.refuse_missing(_MERGES)
         return
     if not len(merges):
         return
@@ -243,7 +243,7 @@ def _check_merges(fields: Fields, tokens: StringArray, pre: str) -> None:
         raise _bad_merge(fields, index, merges[index], "is not two parts with a space between")
     left = fingerprints(merges.data, merges.starts, spots - merges.starts)
     right = fingerprints(merges.data, spots + 1, ends - spots - 1)
-    if missing(np.concatenate((left, right)), tokens.fingerprints):
+    if is_missing(np.concatenate((left, right)), tokens.fingerprints):
         known = set(tokens.raw_list())
         for index in range(len(merges)):
             text = merges.raw(index)
@@ -372,12 +372,12 @@ def _absent(model: str, tokens: StringArray) -> list[int]:
 
 def _absent_of_rwkv(tokens: StringArray) -> list[int]:
     """Bytes that are no token by themselves, in any way to write them."""
-    written = [_written(byte) for byte in range(256)]
+    written = [_byte_texts(byte) for byte in range(256)]
     found = tokens.find([text for texts in written for text in texts])
     return [byte for byte, texts in enumerate(written) if not any(text in found for text in texts)]
 
 
-def _written(byte: int) -> list[bytes]:
+def _byte_texts(byte: int) -> list[bytes]:
     """A byte as RWKV's tokens are written, with escapes; llama.cpp reads lower-case digits only."""
     texts = [b"\\x%02x" % byte]
     if byte in _LETTERS:

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from worker.api.intake.chat.notes import note_of
 from worker.api.intake.chat.past_message import PastMessage, message_of, output_of
+from worker.api.intake.chat.placeholders import note_of
 from worker.api.intake.media_inputs import MediaInputs
 
 OWN: list[Any] = [

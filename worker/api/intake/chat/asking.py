@@ -13,7 +13,7 @@ from worker import log
 from worker.api.intake.chat.chat_input import ChatInput
 from worker.api.intake.chat.templates import WITH_DOCUMENTS, WITH_TOOLS
 from worker.api.intake.chat.tools import ToolNames, names_of
-from worker.api.intake.chat.truncation import checkpoints_of, shortened
+from worker.api.intake.chat.truncation import checkpoints_of, truncate
 from worker.api.intake.constraints import not_held
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.generation import Generation
@@ -26,7 +26,7 @@ from worker.chat.format import ChatFormat
 from worker.chat.message import Message
 from worker.chat.reader import ChatReader
 from worker.chat.reading.answer import ThoughtTags
-from worker.chat.reading.lark import Loosened, by_types
+from worker.chat.reading.call_grammar import Loosened, by_types
 from worker.engine.request import GenerationParams, SpanLimit
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint
@@ -64,7 +64,7 @@ def ask(
     """
     param = talk.params.prompt_param
     try:
-        return _asked(talk, chat, facts, must_fit=must_fit)
+        return _generation_of(talk, chat, facts, must_fit=must_fit)
     except RecursionError:
         raise RequestError("A tool holds too many values in each other.", param=TOOLS) from None
     except RequestError as error:
@@ -73,16 +73,18 @@ def ask(
         raise RequestError(error.message, param=param, hint=error.hint, code=error.code) from None
 
 
-def _asked(talk: ChatInput, chat: ChatFormat, facts: ModelFacts, *, must_fit: bool) -> Generation:
+def _generation_of(
+    talk: ChatInput, chat: ChatFormat, facts: ModelFacts, *, must_fit: bool
+) -> Generation:
     params, names = talk.params, None
     if talk.tools or any(message.calls for message in talk.messages):
         names = names_of(talk)
-        talk = names.shown(talk)
-    chat = _suited(chat, talk)
+        talk = names.rename(talk)
+    chat = _template_for(chat, talk)
     conversation = conversation_of(talk, chat, facts, must_fit=must_fit)
     param, truncated = params.prompt_param, None
     if talk.truncates:
-        conversation, prompt, truncated = shortened(
+        conversation, prompt, truncated = truncate(
             conversation, params.max_tokens, facts, param, talk.media
         )
     else:
@@ -108,7 +110,7 @@ def _asked(talk: ChatInput, chat: ChatFormat, facts: ModelFacts, *, must_fit: bo
     return generation
 
 
-def _suited(chat: ChatFormat, talk: ChatInput) -> ChatFormat:
+def _template_for(chat: ChatFormat, talk: ChatInput) -> ChatFormat:
     """The file's template for such a conversation."""
     wanted = WITH_TOOLS if talk.tools else WITH_DOCUMENTS if "documents" in talk.variables else ""
     return chat.named.get(wanted, chat)
@@ -166,7 +168,7 @@ def _prepared_constraint(
     must = must or talk.params.sampling.constraint is not None
     if not must and (not talk.tools or talk.choice == "none"):
         return None
-    for loosened in (facts.guides.loosening(), by_types):
+    for loosened in (facts.guides.loosener(), by_types):
         try:
             constraint = _constraint(talk, chat, prompt, loosened)
             if constraint is not None:

@@ -8,25 +8,25 @@ from typing import Any, cast
 
 import msgspec
 
-from worker.api.intake.chat.notes import (
-    cited,
-    has_failed,
-    note_of,
-    said_fields,
-    without_media,
-    written,
-)
-from worker.api.intake.chat.parts import (
+from worker.api.intake.chat.content_parts import (
     KINDS,
     MEDIA_FIELDS,
     PART_FIELDS,
     MessageContent,
     holds_bytes,
-    joined,
     medium_of,
     medium_words,
     parts_of,
     text_of,
+    text_of_parts,
+)
+from worker.api.intake.chat.placeholders import (
+    as_text,
+    has_failed,
+    note_of,
+    source_notes,
+    telling_fields,
+    without_media,
 )
 from worker.api.intake.media_inputs import MediaInputs
 from worker.chat.message import Call, Message
@@ -46,14 +46,14 @@ def result_of(
     """A tool's result from the fields that an API gives it. An error's words end it."""
     used = next((each for each in _RETURNED if fields.get(each) is not None), None)
     returned = output_of(fields.get(used), media) if used is not None else ""
-    rest = said_fields(fields, media, (*_OF_RESULTS, *((used,) if used is not None else ())))
+    rest = telling_fields(fields, media, (*_OF_RESULTS, *((used,) if used is not None else ())))
     error = fields.get("error")
     told = [returned]
     if not used:
-        told += [written(next(iter(rest.values())) if len(rest) == 1 else rest)] if rest else []
+        told += [as_text(next(iter(rest.values())) if len(rest) == 1 else rest)] if rest else []
     elif any(isinstance(value, str | list | dict) for value in rest.values()):
         told.append(note_of("more", rest, media))
-    if error not in (None, "", True, False) and (text := written(error)) != returned:
+    if error not in (None, "", True, False) and (text := as_text(error)) != returned:
         told.append(text)
     content = media.lines(filter(None, told))
     return Message(
@@ -68,7 +68,7 @@ def output_of(given: Any, media: MediaInputs) -> str:
     parts = cast("list[Any]", given if isinstance(given, list) else [given])
     if all(part is None or isinstance(part, str) or _is_part(part, media) for part in parts):
         return text_of(parts, media)
-    return written(without_media(given, media))
+    return as_text(without_media(given, media))
 
 
 def _is_part(value: Any, media: MediaInputs) -> bool:
@@ -82,7 +82,7 @@ def _is_part(value: Any, media: MediaInputs) -> bool:
     if not isinstance(kind, str) or not (kind in KINDS or is_medium):
         return False
     # What a part of that kind never has is a tool's own, and would not be told.
-    rest = said_fields(part, media, MEDIA_FIELDS if is_medium else PART_FIELDS)
+    rest = telling_fields(part, media, MEDIA_FIELDS if is_medium else PART_FIELDS)
     return not any(not name.startswith("_") for name in rest)
 
 
@@ -120,8 +120,8 @@ class PastCall(CalledFunction):
         forms = (found.arguments, found.input, found.args, found.parameters)
         forms += (self.arguments, self.input, self.args, self.parameters)
         given = next((form for form in forms if form is not None), None)
-        name = next(filter(None, map(spelled, named)), None)
-        return Call(spelled(self.id) or "", called_name(name), arguments_of(given))
+        name = next(filter(None, map(name_of, named)), None)
+        return Call(name_of(self.id) or "", call_name(name), arguments_of(given))
 
 
 # Of one message; null, nothing, [], {} and "" are none.
@@ -136,21 +136,21 @@ def calls_of(given: PastCalls, media: MediaInputs) -> tuple[tuple[Call, ...], li
     return calls, [note_of("tool call", {"value": call}, media) for call in odd]
 
 
-def spelled(given: Any) -> str | None:
+def name_of(given: Any) -> str | None:
     """A name or an id as text; None: there is none."""
-    return None if given in (None, "", [], {}) else written(given)
+    return None if given in (None, "", [], {}) else as_text(given)
 
 
-def called_name(given: Any) -> str:
+def call_name(given: Any) -> str:
     """What was called; a call without a name in a history is one all the same."""
-    return spelled(given) or "unknown"
+    return name_of(given) or "unknown"
 
 
 def arguments_of(given: Any) -> str:
     """A past call's arguments as JSON text, as they were written where they are text."""
     if isinstance(given, str):
         return given
-    return written({} if given is None else given)
+    return as_text({} if given is None else given)
 
 
 # Others' names of roles -> ours.
@@ -240,10 +240,10 @@ def message_of(given: PastMessage, role: str, media: MediaInputs) -> Message:
     kinds = _THOUGHTS if role == "assistant" else ()
     parts = [part for each in _contents(given) for part in parts_of(each)]
     spoken = (part for part in parts if part.get("type") not in kinds)
-    said = [joined(spoken, media), text_of(given.refusal, media)]
-    said += [joined(({"type": "audio", **part} for part in parts_of(given.audio)), media)]
+    said = [text_of_parts(spoken, media), text_of(given.refusal, media)]
+    said += [text_of_parts(({"type": "audio", **part} for part in parts_of(given.audio)), media)]
     said = _with_pictures(said, given.images, media)
-    said += [*cited(given.citations), *cited(given.annotations)]
+    said += [*source_notes(given.citations), *source_notes(given.annotations)]
     calls, notes = calls_of(given.tool_calls, media)
     older, more = calls_of(given.function_call, media)
     content = media.lines(filter(None, (*said, *notes, *more)))
@@ -259,25 +259,25 @@ def message_of(given: PastMessage, role: str, media: MediaInputs) -> Message:
         content=content or (None if calls or older else ""),
         thought="\n\n".join(filter(None, texts)) or None,
         calls=calls + older,
-        name=spelled(given.name),
+        name=name_of(given.name),
     )
 
 
 def _result(given: PastMessage, media: MediaInputs) -> Message:
     fields = {
-        "content": next((each for each in _returned(given) if each is not None), None),
+        "content": next((each for each in _results(given) if each is not None), None),
         "is_error": given.is_error,
         "status": given.status,
         "error": given.error,
     }
-    whose = spelled(given.tool_call_id) or spelled(given.call_id)
-    name = spelled(given.name) or spelled(given.tool_name)
+    whose = name_of(given.tool_call_id) or name_of(given.call_id)
+    name = name_of(given.name) or name_of(given.tool_name)
     found = result_of(fields, call_id=whose, name=name, media=media)
     said = _with_pictures([found.content or ""], given.images, media)
     return msgspec.structs.replace(found, content=media.lines(filter(None, said)))
 
 
-def _returned(given: PastMessage) -> tuple[Any, ...]:
+def _results(given: PastMessage) -> tuple[Any, ...]:
     return *_contents(given), given.output, given.result
 
 

@@ -11,8 +11,8 @@ import msgspec
 
 from worker import log
 from worker.api.intake.chat.chat_input import ChatInput
-from worker.api.intake.chat.parts import MessageContent, text_of
-from worker.api.intake.chat.past_message import Spelled, spelled
+from worker.api.intake.chat.content_parts import MessageContent, text_of
+from worker.api.intake.chat.past_message import Spelled, name_of
 from worker.api.intake.media_inputs import MediaInputs
 from worker.chat.message import Message, Tool
 from worker.chat.reader import CallBegun, ChatEvent, ChatReader
@@ -54,7 +54,7 @@ class DeclaredFunction(msgspec.Struct):
         given = [schema for schema in schemas if isinstance(schema, dict)]
         schema = given[0] if given else {}
         told = None if self.description is None else text_of(self.description, MediaInputs())
-        return Tool(name=spelled(self.name) or "", description=told, parameters=schema)
+        return Tool(name=name_of(self.name) or "", description=told, parameters=schema)
 
 
 class DeclaredTool(DeclaredFunction):
@@ -130,7 +130,7 @@ def tools_of(declared: DeclaredTools, own: Collection[str | None] = ("function",
             continue
         if not isinstance(tool, DeclaredTool):
             tools.leave_out(f"tools[{place}] is no object")
-        elif (kind := spelled(tool.type)) in own:
+        elif (kind := name_of(tool.type)) in own:
             tools.add(tool.declared.tool, f"tools[{place}]")
         else:
             tools.add_kind(kind or "")
@@ -268,7 +268,7 @@ class ToolNames:
             taken.add(shown)
             self._shown[name], self._given[shown] = shown, name
 
-    def shown(self, talk: ChatInput) -> ChatInput:
+    def rename(self, talk: ChatInput) -> ChatInput:
         """The same with names as the model sees them."""
         if not self._shown:
             return talk
@@ -314,12 +314,12 @@ class _NamedReader:
         return self._reader.is_thinking
 
     def feed(self, text: str) -> list[ChatEvent]:
-        return [self._named(event) for event in self._reader.feed(text)]
+        return [self._rename(event) for event in self._reader.feed(text)]
 
     def finish(self) -> list[ChatEvent]:
-        return [self._named(event) for event in self._reader.finish()]
+        return [self._rename(event) for event in self._reader.finish()]
 
-    def _named(self, event: ChatEvent) -> ChatEvent:
+    def _rename(self, event: ChatEvent) -> ChatEvent:
         if not isinstance(event, CallBegun) or event.name not in self._names:
             return event
         return msgspec.structs.replace(event, name=self._names[event.name])

@@ -55,7 +55,7 @@ def _dense(data: bytes) -> bytes:
     return b"".join(data.split())
 
 
-def shortened(
+def truncate(
     conversation: Conversation,
     max_tokens: int | None,
     facts: ModelFacts,

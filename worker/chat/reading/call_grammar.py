@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, cast
 
 from worker.chat.message import Tool
-from worker.chat.reading.parameters import referred, types_of
+from worker.chat.reading.parameters import resolve_reference, types_of
 
 # (schema, what it belongs to) -> the schema as text behind `%json`, without what cannot be held
 Loosened = Callable[[dict[str, Any], str], str]
@@ -106,7 +106,7 @@ class Lark:
     def again(self, call: str, opens: str, *, one: bool) -> str:
         """A call, and others behind their opening text; nothing closes them all."""
         self.goes_on = not (one or self._is_free_after)
-        return repeated(call, self.text(opens), one=not self.goes_on)
+        return repeat(call, self.text(opens), one=not self.goes_on)
 
     def until(self, end: str) -> str:
         """Any text up to an end, and the end."""
@@ -157,12 +157,12 @@ class Lark:
         if depth <= _MAX_DEPTH and schema.get("type") == "object" and _is_plain(schema):
             pairs = [
                 (
-                    spaced(self.text(_quoted(name)), '":"', self._value(part, what, depth + 1)),
+                    with_spaces(self.text(_quote(name)), '":"', self._value(part, what, depth + 1)),
                     needed,
                 )
                 for name, part, needed in properties_of(schema, schema)
             ]
-            return self.rule(spaced('"{"', self.any_order(pairs, 'WS? "," WS?'), '"}"'))
+            return self.rule(with_spaces('"{"', self.any_order(pairs, 'WS? "," WS?'), '"}"'))
         items: Any = schema.get("items")
         if schema.get("type") == "array" and isinstance(items, dict) and schema.keys() <= _LIST:
             shared = {word: schema[word] for word in ("$defs", "definitions") if word in schema}
@@ -172,11 +172,11 @@ class Lark:
                 return self.rule(f'"[" WS? ({item} (WS? "," WS? {item})* WS?)? "]"')
         return self.json(schema, what)
 
-    def written(self, start: str) -> str:
+    def grammar(self, start: str) -> str:
         return "\n".join([f"start: {start}", *self._rules, _FIXED])
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -205,14 +205,14 @@ def row(*bodies: str) -> str:
     return " ".join(body for body in bodies if body)
 
 
-def spaced(*bodies: str) -> str:
+def with_spaces(*bodies: str) -> str:
     """The same, with white space between them where the model likes."""
     return " WS? ".join(body for body in bodies if body)
 
 
-def repeated(body: str, *between: str, one: bool) -> str:
+def repeat(body: str, *between: str, one: bool) -> str:
     """Once, or as often as the model likes, with texts between."""
-    return body if one else f"{body} (WS? {spaced(*between, body)})*"
+    return body if one else f"{body} (WS? {with_spaces(*between, body)})*"
 
 
 def object_schema(tool: Tool) -> dict[str, Any]:
@@ -232,7 +232,7 @@ def properties_of(
     """(name, schema, whether it is required) of an object's properties, in the schema's order."""
     found: Any = schema
     if isinstance(where := schema.get("$ref"), str):
-        found = referred(where, root)
+        found = resolve_reference(where, root)
     found = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
     properties, required = found.get("properties"), found.get("required")
     needed = cast("list[Any]", required) if isinstance(required, list) else []
@@ -249,7 +249,7 @@ def _part_alone(part: Any, root: Mapping[str, Any]) -> dict[str, Any]:
     own = cast("dict[str, Any]", part) if isinstance(part, dict) else {}
     where = own.get("$ref")
     if isinstance(where, str) and not re.match(r"#/(\$defs|definitions)/", where):
-        target = referred(where, root)
+        target = resolve_reference(where, root)
         if isinstance(target, dict):
             rest = {word: value for word, value in own.items() if word != "$ref"}
             own = {**cast("dict[str, Any]", target), **rest}

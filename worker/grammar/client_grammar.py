@@ -7,7 +7,7 @@ import re
 from itertools import zip_longest
 
 from worker.errors import RequestError
-from worker.grammar.constraint import Constraint, held_text
+from worker.grammar.constraint import Constraint, schema_text
 from worker.limits import BRANCHES, GRAMMAR, LARK_PARTS
 
 _HEADER = "%llguidance"
@@ -29,7 +29,7 @@ def grammar_constraint(text: str, param: str) -> Constraint:
         return Constraint(kind="gbnf", text=text, param=param)
     if len(text) > GRAMMAR.most:
         raise RequestError(f"{param} is longer than {GRAMMAR.most} characters.", param=param)
-    texts, schemas = _taken_apart(text, param)
+    texts, schemas = _take_apart(text, param)
     rules = "".join(texts)
     if sum(map(rules.count, ":([~")) > LARK_PARTS.most:
         raise RequestError(
@@ -57,7 +57,7 @@ def _most_alternatives(text: str) -> int:
     return most
 
 
-def _taken_apart(text: str, param: str) -> tuple[list[str], list[str]]:
+def _take_apart(text: str, param: str) -> tuple[list[str], list[str]]:
     """What stands around the schemas behind `%json`, and those: native code recurses over them, so
     they are read first."""
     around: list[str] = []
@@ -69,5 +69,5 @@ def _taken_apart(text: str, param: str) -> tuple[list[str], list[str]]:
             schema, at = json.JSONDecoder().raw_decode(text, found.end())
         except (ValueError, RecursionError):
             raise RequestError(f"{param} has no JSON schema behind %json.", param=param) from None
-        schemas.append(held_text(schema, param))
+        schemas.append(schema_text(schema, param))
     return [*around, text[at:]], schemas

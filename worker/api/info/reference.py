@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-_VENDOR = Path(__file__).parent / "vendor"
+_VENDOR = Path(__file__).parent / "swagger"
 _PAGE = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">

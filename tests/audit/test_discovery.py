@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.models import ggufs
-from worker.audit.found import Candidate, candidates
+from worker.audit.discovery import Candidate, candidates
 from worker.errors import ModelFileError, UsageError
 
 

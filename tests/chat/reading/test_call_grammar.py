@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from worker.chat.message import Tool
-from worker.chat.reading.lark import object_schema
+from worker.chat.reading.call_grammar import object_schema
 
 ANY = {"type": "object"}
 PARTS = {"properties": {"a": {"type": "string"}}}

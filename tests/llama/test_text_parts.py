@@ -15,8 +15,8 @@ from tests.support.models import ggufs
 from worker.budget import UNBOUNDED, Budget
 from worker.errors import LeftError, RequestError
 from worker.limits import TOKENIZING
-from worker.llama import parts as module
-from worker.llama.parts import MAX_PART, MAX_UNCUT, ControlCuts, SafeCuts, pairs_of
+from worker.llama import text_parts as module
+from worker.llama.text_parts import MAX_PART, MAX_UNCUT, ControlCuts, SafeCuts, pairs_of
 from worker.llama.vocab import Vocab
 from worker.llama.weights import LoadOptions, Weights
 

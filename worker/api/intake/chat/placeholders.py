@@ -30,18 +30,18 @@ _NO = frozenset({"", "0", "false", "no", "none", "null"})
 
 def note_of(kind: str, fields: Mapping[str, Any], media: MediaInputs) -> str:
     """A note on something that is no text, with all that it says."""
-    told = said_fields(fields, media)
+    told = telling_fields(fields, media)
     name = told.pop("name", None)
     head = f"{kind} {name}" if isinstance(name, str) else kind
-    return f"[{head}: {written(told)}]" if told else f"[{head}]"
+    return f"[{head}: {as_text(told)}]" if told else f"[{head}]"
 
 
-def said_fields(
+def telling_fields(
     fields: Mapping[str, Any], media: MediaInputs, known: Collection[str] = ()
 ) -> dict[str, Any]:
     """Those that say something to a model, without the known ones."""
     return {
-        name: _shown(name, value, media)
+        name: _show(name, value, media)
         for name, value in fields.items()
         if name not in _UNSAID
         and name not in known
@@ -55,7 +55,7 @@ def is_address(value: Any) -> bool:
     return isinstance(value, str) and _ADDRESS.fullmatch(value) is not None
 
 
-def cited(given: Any) -> list[str]:
+def source_notes(given: Any) -> list[str]:
     """A note on each thing with an address that a text refers to."""
     notes: list[str] = []
     for each in cast("list[Any]", given) if isinstance(given, list) else []:
@@ -68,7 +68,7 @@ def cited(given: Any) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-def written(value: Any) -> str:
+def as_text(value: Any) -> str:
     """A text as it is, anything else as JSON."""
     if isinstance(value, str):
         return value
@@ -94,10 +94,10 @@ def _is_yes(value: Any) -> bool:
 
 def without_media(value: Any, media: MediaInputs) -> Any:
     """A tool's own value with the data URLs of media as a word on how long they are."""
-    return _shown("", value, media, only_media=True)
+    return _show("", value, media, only_media=True)
 
 
-def _shown(
+def _show(
     name: str, value: Any, media: MediaInputs, depth: int = 0, *, only_media: bool = False
 ) -> Any:
     """The same with bytes as a word on how many they are, and a warning if a medium is lost."""
@@ -114,11 +114,11 @@ def _shown(
         return value
     if isinstance(value, list):
         each = cast("list[Any]", value)
-        return [_shown(name, part, media, depth + 1, only_media=only_media) for part in each]
+        return [_show(name, part, media, depth + 1, only_media=only_media) for part in each]
     if isinstance(value, dict):
         inside = cast("dict[str, Any]", value)
         return {
-            key: _shown(key, part, media, depth + 1, only_media=only_media)
+            key: _show(key, part, media, depth + 1, only_media=only_media)
             for key, part in inside.items()
         }
     return value

@@ -115,7 +115,7 @@ def post(url: str, body: bytes, seconds: float = TIMEOUT_S) -> int:
     place = place_of(url)
     channel = _Channel(place, MAX_ANSWER_BYTES, seconds=seconds)
     try:
-        return _answered(channel, place, "POST", body).status
+        return _exchange(channel, place, "POST", body).status
     except http.client.HTTPException as error:
         raise OSError(f"the answer is not HTTP ({type(error).__name__})") from None
     finally:
@@ -127,7 +127,7 @@ def get(place: Place, most: int, seconds: float) -> GotAnswer:
     Raises OSError as `post`."""
     channel = _Channel(place, most + MAX_ANSWER_BYTES, seconds=seconds)
     try:
-        answer = _answered(channel, place, "GET", None)
+        answer = _exchange(channel, place, "GET", None)
         body = answer.read(most + 1)
         if answer.length and len(body) <= most:
             raise OSError("the answer ended too early")
@@ -138,7 +138,7 @@ def get(place: Place, most: int, seconds: float) -> GotAnswer:
         channel.close()
 
 
-def _answered(
+def _exchange(
     channel: _Channel, place: Place, method: str, body: bytes | None
 ) -> http.client.HTTPResponse:
     connection = http.client.HTTPConnection(place.host, place.port)
@@ -163,6 +163,6 @@ def own_address(url: str) -> str:
         return str(sock.getsockname()[0])
 
 
-def shown(url: str) -> str:
+def without_query(url: str) -> str:
     """`url` for logs: without the query, which may hold a token."""
     return url.partition("?")[0].partition("#")[0]

@@ -15,11 +15,11 @@ from worker import log
 from worker.cache.disk import MAX_WAITING, Disk
 from worker.cache.store import Store
 from worker.engine.drafts.recall import CAPACITY, Recall
-from worker.files import private_folder, written_whole
+from worker.files import atomic_write, private_folder
 from worker.lifecycle.prepared import Prepared
 from worker.llama import library
 from worker.llama.backend import LlamaBackend
-from worker.memory.kept import disk_limit
+from worker.memory.saved_states import disk_limit
 from worker.settings import Settings
 
 # Pieces of a file that its fingerprint looks at, and their length. All bytes of a file of 5 GB
@@ -127,7 +127,7 @@ class Recalled:
         if self._path is None or not len(texts):
             return
         try:
-            with written_whole(self._path) as partial:
+            with atomic_write(self._path) as partial:
                 texts.tofile(partial)
         except OSError as error:
             _log.warning("texts for drafting are not saved", why=str(error))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from worker.errors import RequestError
-from worker.grammar.lark import grammar_constraint
+from worker.grammar.client_grammar import grammar_constraint
 from worker.limits import GRAMMAR, LARK_PARTS
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import http
 from tests.support.programs.processes import Server, serving
-from worker.api.page import reference
+from worker.api.info import reference
 
 
 @pytest.fixture(scope="module")

@@ -11,13 +11,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
-from worker.api.intake.chat.notes import (
-    cited,
+from worker.api.intake.chat.placeholders import (
+    as_text,
     has_failed,
     is_address,
     note_of,
-    said_fields,
-    written,
+    source_notes,
+    telling_fields,
 )
 from worker.api.intake.media_inputs import MediaInputs
 from worker.errors import RequestError
@@ -85,7 +85,7 @@ def medium_words(part: Mapping[str, Any], media: MediaInputs) -> str:
     own: dict[str, Any] = {
         name: value for name, value in part.items() if isinstance(value, str | list)
     }
-    rest = said_fields(own, media, MEDIA_FIELDS)
+    rest = telling_fields(own, media, MEDIA_FIELDS)
     words += [note_of("more", rest, media)] if rest else []
     if (mark := _mark_of(part, media)) is not None:
         return "\n".join([*words, mark])
@@ -207,7 +207,7 @@ def _parts_of(content: MessageContent, depth: int) -> list[ContentPart]:
         elif isinstance(part, dict):
             parts += [cast("ContentPart", part)] if part else []
         elif part is not None and part not in ("", []):
-            parts.append({"type": "text", "text": written(part)})
+            parts.append({"type": "text", "text": as_text(part)})
     return parts
 
 
@@ -215,10 +215,10 @@ def text_of(content: MessageContent, media: MediaInputs) -> str:
     """All that it says, a line for each part."""
     if content is None or isinstance(content, str):
         return content or ""
-    return joined(parts_of(content), media)
+    return text_of_parts(parts_of(content), media)
 
 
-def joined(parts: Iterable[ContentPart], media: MediaInputs, depth: int = 0) -> str:
+def text_of_parts(parts: Iterable[ContentPart], media: MediaInputs, depth: int = 0) -> str:
     """What these parts say, a line each. depth: of blocks that they stand in"""
     said = (words_of(part, media, depth) for part in parts)
     return media.lines(each for each in said if each is not None)
@@ -226,7 +226,7 @@ def joined(parts: Iterable[ContentPart], media: MediaInputs, depth: int = 0) -> 
 
 def words_of(part: Mapping[str, Any], media: MediaInputs, depth: int = 0) -> str | None:
     """What one part says, all of it; None: nothing. depth: of blocks that it stands in"""
-    kind = written(part.get("type") or "part")
+    kind = as_text(part.get("type") or "part")
     if kind in _HIDDEN:
         return None
     if medium_of(part):
@@ -240,13 +240,13 @@ def words_of(part: Mapping[str, Any], media: MediaInputs, depth: int = 0) -> str
         is_empty = any(name in part and kind.endswith(name) for name in _WORDS)
         return "" if is_empty else note_of(kind, part, media)
     for name in ("citations", "annotations"):
-        said += cited(part.get(name))
+        said += source_notes(part.get(name))
     heads = [text for name in _HEADS if (text := _inside(part.get(name), media, depth + 1))]
-    rest = {} if kind in KINDS else said_fields(part, media, _READ)
+    rest = {} if kind in KINDS else telling_fields(part, media, _READ)
     if any(isinstance(value, str | list | dict) for value in rest.values()):
         said.append(note_of(kind, rest, media))
     if (error := part.get("error")) not in (None, "", True, False):
-        said.append(written(error))
+        said.append(as_text(error))
     has_told = kind.endswith(("_result", "_output")) and has_failed(part)
     return ("Error: " if has_told else "") + "\n".join([*heads, *words, *said])
 
@@ -256,15 +256,15 @@ def _inside(value: Any, media: MediaInputs, depth: int) -> str:
     if value is None or isinstance(value, bool):
         return ""
     if depth > _DEPTH:
-        return written(value)
+        return as_text(value)
     if isinstance(value, list):
-        return joined(parts_of(cast("list[Any]", value)), media, depth)
+        return text_of_parts(parts_of(cast("list[Any]", value)), media, depth)
     if isinstance(value, dict):
         part = cast("ContentPart", value)
-        if part.get("type") == "base64" or not (said_fields(part, media) or medium_of(part)):
+        if part.get("type") == "base64" or not (telling_fields(part, media) or medium_of(part)):
             return ""  # the note on what it stands in counts its bytes
         return words_of(part, media, depth) or ""
-    return written(value)
+    return as_text(value)
 
 
 def check_pictures(content: MessageContent, where: str, param: str, media: MediaInputs) -> None:

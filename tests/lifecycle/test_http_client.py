@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.programs import managers
 from tests.support.programs.managers import Manager, manager, says
-from worker.lifecycle.post import MAX_ANSWER_BYTES, post
+from worker.lifecycle.http_client import MAX_ANSWER_BYTES, post
 
 
 @pytest.mark.parametrize("kind", [*managers.REFUSING, *managers.NASTY])

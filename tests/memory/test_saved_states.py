@@ -11,8 +11,9 @@ import pytest
 from tests.support.models import ggufs
 from worker.errors import DoesNotFitError
 from worker.machine import DeviceMemory, Memory
-from worker.memory import kept
-from worker.memory.kept import (
+from worker.memory import saved_states
+from worker.memory.plan import MIN_CELLS, MemoryPlan, check_fit, estimate, plan_memory
+from worker.memory.saved_states import (
     COPY_BUFFERS,
     DEFAULT_DISK,
     DEFAULT_MEMORY,
@@ -21,7 +22,6 @@ from worker.memory.kept import (
     disk_limit,
     memory_limit,
 )
-from worker.memory.plan import MIN_CELLS, MemoryPlan, check_fit, estimate, plan_memory
 from worker.model.config import ModelConfig, load_config
 from worker.model.hyperparameters import RecurrentConfig
 from worker.settings import Settings
@@ -76,7 +76,7 @@ def test_disk_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             assert asked == folder
             return free
 
-        monkeypatch.setattr(kept, "free_bytes", free_bytes)
+        monkeypatch.setattr(saved_states, "free_bytes", free_bytes)
         return disk_limit(Settings(**given))
 
     assert limit(100 * GiB) == 0
