@@ -69,7 +69,7 @@ def able(bare: Path) -> list[str]:
     """The variants that run here, the best first."""
     code = (
         "from worker.llama import library, variants\n"
-        "print(*(each.name for each in variants.ranked(library.FOLDER)))"
+        "print(*(each.name for each in variants.rank_variants(library.FOLDER)))"
     )
     return said(bare, "python", "-c", code).split()
 

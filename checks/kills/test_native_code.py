@@ -21,7 +21,7 @@ _WATCHED = """
 import ctypes, os, sys, threading
 from worker.llama.process import death
 death.watch()
-death.doing("it computed with m.gguf (Q4_K)", "Look at it.")
+death.note_task("it computed with m.gguf (Q4_K)", "Look at it.")
 """
 _FAULTS = {
     "here": "ctypes.CDLL(None).strlen(ctypes.c_void_p(8))",

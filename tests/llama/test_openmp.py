@@ -74,7 +74,7 @@ def test_an_exit_is_told_before_what_is_loaded_is_destroyed() -> None:
         "import ctypes; from worker.llama import library; from worker.llama.process import death\n"
         "libc = ctypes.CDLL(None); pointer = ctypes.c_void_p\n"
         "libc.__cxa_atexit(ctypes.cast(libc.abort, pointer), None, None)\n"
-        "death.doing('it computed'); libc.exit(3)"
+        "death.note_task('it computed'); libc.exit(3)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False

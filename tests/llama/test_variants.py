@@ -44,7 +44,7 @@ class Loader:
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that has loaded none."""
-    monkeypatch.setattr(variants, "_load", [])
+    monkeypatch.setattr(variants, "_loaded", [])
 
 
 def test_the_best_comes_first(folder: Path) -> None:

@@ -36,7 +36,7 @@ class Bench:
         ]
         self.stream = Stream([request.id for request in requests], self.engine.abort)
         lane = SimpleNamespace(
-            max_length=self.engine.backend.max_length, standing=self.engine.status_of
+            max_length=self.engine.backend.max_length, status_of=self.engine.status_of
         )
         self.work = RequestWork(self.stream, requests, copies, cast("Lane", lane))
         self.work.began = self.now

@@ -148,7 +148,7 @@ ELSEWHERE = {
     "MEDIA_BODY": "api/media/test_large.py::test_many_large_pictures",
     "BODIES": "http/test_connections.py::test_bodies_are_bounded_together",
     "PARTS": "service/test_bad_requests.py::test_a_body_of_countless_parts",
-    "TOKENIZING": "llama/test_parts.py::test_a_long_text_is_stopped",
+    "TOKENIZING": "llama/test_text_parts.py::test_a_long_text_is_stopped",
     "TEMPLATE": "api/openai/test_chat.py::test_a_template_that_loops",
     "MADE": "chat/test_template.py::test_no_template_makes_too_much",
     "RANGE": "chat/test_template.py::test_a_range_is_bounded",

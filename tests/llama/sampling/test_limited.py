@@ -31,7 +31,7 @@ def chosen(plan: list[int], count: int) -> list[int]:
     """Five tokens, where a thought may have `count`."""
     limit = SpanLimit(count=count, opens=("<t>",), ends=("</t>",), forced=(END,), is_open=True)
     params = GenerationParams(max_tokens=9, limit=limit)
-    workspace: Any = SimpleNamespace(copied=np.copy)
+    workspace: Any = SimpleNamespace(copy_row=np.copy)
     vocab: Any = SimpleNamespace(pieces=PIECES)
     planned: Any = Planned(plan)
     choice = LimitedChoice(planned, params, vocab, workspace)
