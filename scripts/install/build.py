@@ -17,7 +17,7 @@ from scripts.install.commands import hold_lock, output_of, run
 from scripts.install.lock import locked_text, write_requirements
 from scripts.install.proof import options_without
 from scripts.install.runtime import linker_flags
-from scripts.install.source import NAME, UNUSED, cache_folder, fetch, unpack
+from scripts.install.source import NAME, OPTIONAL, UNUSED, cache_folder, fetch, unpack
 from scripts.install.talk import InstallError, advice, say, since
 from scripts.install.upstream import Upstream, graft
 
@@ -117,7 +117,7 @@ class Library:
         hooks = [file.read_text() for file in HOOK_FILES]
         features = "" if self.portable else cpu_features()
         other = [self.upstream.name] if self.upstream else []
-        return key_of(self, self.options, *hooks, UNUSED.pattern, features, *lock, *other)
+        return key_of(self, self.options, *hooks, UNUSED.pattern, OPTIONAL, features, *lock, *other)
 
 
 def key_of(*values: object) -> str:

@@ -14,6 +14,10 @@ NAME = "llama-cpp-python"
 # A line of the bindings' requirements. Only their high-level cache imports it, which nothing here
 # does; it has an advisory without a fixed version (CVE-2025-69872).
 UNUSED = re.compile(r'\s*"diskcache\b')
+OPTIONAL = (
+    "\nimport diskcache\n",
+    "\ntry:\n    import diskcache\nexcept ImportError:\n    diskcache = None\n",
+)
 TEMPLATE = re.compile(r"[^/]+/vendor/llama\.cpp/models/templates/([\w.+-]+\.jinja)")
 
 
@@ -55,6 +59,9 @@ def unpack(source: Path, folder: Path) -> Path:
     project = top / "pyproject.toml"
     lines = project.read_text().splitlines(keepends=True)
     project.write_text("".join(line for line in lines if not UNUSED.match(line)))
+    cache = top / "llama_cpp/llama_cache.py"
+    if cache.exists():  # so that the package can be imported without it
+        cache.write_text(cache.read_text().replace(*OPTIONAL))
     return top
 
 

@@ -140,7 +140,7 @@ def early_streams(model: Path) -> None:
 
 
 def test_refused_callback(tiny: Path) -> None:
-    """A worker that the manager does not want leaves with 5; `test_http_client.py` has more kinds."""
+    """A worker that the manager does not want leaves with 5; see `test_http_client.py` too."""
     checks: list[Callable[[], None]] = [
         partial(early_streams, tiny),
         *(partial(refused, tiny, kind) for kind in ("403", "redirect", "endless head")),

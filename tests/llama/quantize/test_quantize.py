@@ -334,7 +334,7 @@ def test_a_dying_quantiser_is_an_error_here(tmp_path: Path) -> None:
 
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
-    with pytest.raises(BackendError, match="died of SIGABRT while it quantised") as caught:
+    with pytest.raises(BackendError, match="died of SIGABRT while it quantized") as caught:
         quantize(MODEL_PATH, tmp_path / "m.gguf", "Q4_K_M", threads=1)
     killer.join()
     assert caught.value.code == "NATIVE_DEATH"

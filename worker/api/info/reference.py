@@ -35,16 +35,17 @@ HEADERS = {
 _TYPES = {".css": "text/css", ".js": "text/javascript", "": "text/html"}
 
 
+FILES = ("start.js", "swagger-ui.css", "swagger-ui.js")
+
+
 @functools.cache
-def file(name: str) -> tuple[bytes, str] | None:
-    """The bytes and the media type of one of its files, `""` being the page; None: no such file."""
+def file(name: str) -> tuple[bytes, str]:
+    """The bytes and the media type of one of FILES; `""` is the page."""
     match name:
         case "":
             found = _PAGE.encode()
         case "start.js":
             found = _START.encode()
-        case "swagger-ui.css" | "swagger-ui.js":
-            found = (_VENDOR / name).read_bytes()
         case _:
-            return None
+            found = (_VENDOR / name).read_bytes()
     return found, _TYPES[Path(name).suffix]

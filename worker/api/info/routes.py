@@ -55,17 +55,14 @@ async def docs() -> Response[bytes]:
     return _docs_file("")
 
 
-@get("/docs/{file_name:str}", summary="A file of that page")
-async def docs_file(file_name: str) -> Response[bytes]:
+@get([f"/docs/{name}" for name in reference.FILES], summary="A file of that page")
+async def docs_file(request: HttpRequest) -> Response[bytes]:
     """Its style and its scripts."""
-    return _docs_file(file_name)
+    return _docs_file(request.scope["path"].rpartition("/")[2])
 
 
 def _docs_file(name: str) -> Response[bytes]:
-    found = reference.file(name)
-    if found is None:
-        raise NotFoundError("The API reference has no such file; open /docs.")
-    body, media_type = found
+    body, media_type = reference.file(name)
     return Response(body, media_type=media_type, headers=reference.HEADERS)
 
 
@@ -188,11 +185,7 @@ API = Api(
         Described(handler=info, gives={JSON: Info}),
         Described(handler=openapi_json, gives={JSON: dict}),
         Described(handler=docs, gives={HTML: str}),
-        Described(
-            handler=docs_file,
-            params={"file_name": "swagger-ui.css, swagger-ui.js or start.js"},
-            gives={HTML: str},
-        ),
+        Described(handler=docs_file, gives={"text/css": str, "text/javascript": str}),
         Described(handler=version, gives={JSON: Version}),
         Described(
             handler=sleep,
