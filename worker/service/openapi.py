@@ -7,6 +7,7 @@ no struct: bodies are read and answers are encoded by the worker's own bounds.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any
@@ -92,7 +93,8 @@ def _operation(
     handler = route.handler
     name = handler.fn.__name__
     if len(handler.paths) > 1:
-        name += "".join(f"_{word}" for word in path.split("/") if word.isidentifier())
+        words = [word for word in path.split("/") if word and "{" not in word]
+        name += "".join("_" + re.sub(r"\W", "_", word) for word in words)
     streams = route.takes is not None and {JSON, EVENTS} <= route.gives.keys()
     said = (
         inspect.getdoc(handler.fn),
