@@ -49,12 +49,14 @@ def need(model: str, memory: int, cpus: int = 1, replicas: int = 1) -> Need:
 
 
 def test_a_replica_is_planned_as_a_worker_is(model: str) -> None:
-    """The same bytes as `worker plan`, and the options hold the worker to them."""
+    """As much as `worker plan`, which may ask llama.cpp where a fleet estimates; the options hold
+    the worker to it."""
     options = ("-c", "1000", "-np", "3", "--cache-ram", "8", "--threads", "2")
     found = need_of("a", FleetModel(file=model, options=options), [FleetMachine("m", 4, 4 * GiB)])
     command = [sys.executable, *WORKER, "plan", model, *options[:6], "--json"]
     plan = msgspec.json.decode(subprocess.check_output(command, timeout=PATIENCE_S))
-    assert found.memory == plan["total_bytes"] + plan["cache_bytes"] + REPLICA_BYTES
+    wanted = plan["total_bytes"] + plan["cache_bytes"] + REPLICA_BYTES
+    assert abs(found.memory - wanted) <= wanted // 100
     assert (found.cpus, found.num_cells, found.num_slots) == (2, 1024, 3)
     own = ("--ctx-size", "1024", "--parallel", "3", "--cache-ram", "8", "--threads", "2")
     assert found.options[-10:-2] == own
