@@ -167,7 +167,8 @@ def test_who_leaves_frees_the_slot(slow: Server, stream: bool) -> None:
     with gateway({"demo": [member("r0", slow.url)]}) as url:
         host, port = url.removeprefix("http://").split(":")
         body = json.dumps({**LONG, "stream": stream}).encode()
-        head = f"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n"
+        start = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\n"
+        head = f"{start}content-length: {len(body)}\r\n\r\n"
         with socket.create_connection((host, int(port))) as client:
             client.sendall(head.encode() + body)
             slow.wait_until(slots_processing=1)
