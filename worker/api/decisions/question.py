@@ -60,7 +60,7 @@ class Reading(msgspec.Struct, frozen=True):
     orders         in how many orders the options were shown
     flips          in how many of these another option was the likeliest than in the mean
     mode           letters or texts
-    temperature    by which a measured calibration divided the log-probabilities; None: there is none
+    temperature    by which a measured calibration divided the log-probabilities; None: none did
     """
 
     probabilities: tuple[float, ...]
