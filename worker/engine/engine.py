@@ -343,7 +343,8 @@ class Engine:
         except BackendError as error:
             return self._fail(sequence, error)
         sequence.first_token_at = now
-        self._drop(sequence)
+        del self._sequences[sequence.id]
+        self.scheduler.remove(sequence)
         job.end(sequence, candidates)
         if not job.is_over:
             self._add_suffixes(job)
@@ -355,7 +356,11 @@ class Engine:
         """Forget a job, with those of its suffixes that are on their way."""
         del self._jobs[job.request.id]
         for sequence in job.live.values():
-            self._drop(sequence)
+            del self._sequences[sequence.id]
+            if reason == "error":
+                self.scheduler.discard(sequence)
+            else:
+                self.scheduler.remove(sequence)
         self._stats.note_scored(reason)
 
     def _verify(
@@ -468,15 +473,12 @@ class Engine:
         return [sequence.last_delta(Delta(sequence.id, error=error), None, self._clock())]
 
     def _forget(self, sequence: Sequence, reason: str) -> None:
-        """A sequence ends that was to be continued."""
-        self._stats.note_end(sequence, reason, self._clock())
-        self._drop(sequence)
-        self.backend.free_sampler(sequence.sampler)
-
-    def _drop(self, sequence: Sequence) -> None:
-        """The one place where a sequence leaves queue, slot and cells."""
+        """The one place where a sequence that was to be continued ends: queue, slot, cells and
+        sampler are released."""
         del self._sequences[sequence.id]
+        self._stats.note_end(sequence, reason, self._clock())
         self.scheduler.remove(sequence)
+        self.backend.free_sampler(sequence.sampler)
 
     def _does_not_fit(self) -> DecodeError:
         running, num_cells = self.scheduler.running, self.backend.shape.num_cells

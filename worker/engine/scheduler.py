@@ -87,6 +87,13 @@ class Scheduler:
             elif self._guesser is not None:
                 self._guesser.forget(sequence)
 
+    def discard(self, sequence: Sequence) -> None:
+        """Forget a sequence and what it computed: nobody knows what its cells hold."""
+        if sequence.slot is None:
+            self.remove(sequence)
+        else:
+            self.cells.clear(self._take_slot(sequence))
+
     def empty(self) -> None:
         """Save what ended, and forget what all slots hold, in the layout that there is now."""
         self.keeper.save_ended()

@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from worker.api.intake.media_inputs import MediaInputs
 from worker.chat.message import Message
 
 Kind = Literal["statement", "choice", "scale"]
@@ -42,13 +43,16 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """state: what the model reads first, as messages of a chat whose contents may have images;
-    param: the client's field that it comes from, to name in errors
+    """
+    state      what the model reads first, as messages of a chat
+    param      the client's field that it comes from, to name in errors
+    media      whose marks stand in the state, in instructions and in descriptions of options
     """
 
     state: tuple[Message, ...]
     questions: tuple[Question, ...]
     param: str = "input"
+    media: MediaInputs = msgspec.field(default_factory=MediaInputs)
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -60,7 +64,7 @@ class Reading(msgspec.Struct, frozen=True):
     orders         in how many orders the options were shown
     flips          in how many of these another option was the likeliest than in the mean
     mode           letters or texts
-    temperature    by which a measured calibration divided the log-probabilities; None: none did
+    temperature    by which a calibration divided the log-probabilities; None: there is none
     """
 
     probabilities: tuple[float, ...]
