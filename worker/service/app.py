@@ -17,7 +17,7 @@ from worker.api.embeddings.routes import API as VECTORS
 from worker.api.info.readings import Window
 from worker.api.info.routes import API as INFO
 from worker.api.intake.body import Bodies
-from worker.api.intake.chat.templates import format_of
+from worker.api.intake.chat.templates import format_of, has_template
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.origins import guard_of
 from worker.api.intake.preparing import Preparing
@@ -85,6 +85,9 @@ def create_app(worker: Worker, journal: Journal) -> Any:
     def chat_format(facts: ModelFacts, preparing: Preparing) -> ChatFormat:  # noqa: ARG001
         return format_of(facts)
 
+    def any_chat(facts: ModelFacts, preparing: Preparing) -> ChatFormat | None:  # noqa: ARG001
+        return format_of(facts) if has_template(facts) else None
+
     return Litestar(
         [_router(api, worker.settings) for api in APIS],
         dependencies={
@@ -92,6 +95,7 @@ def create_app(worker: Worker, journal: Journal) -> Any:
             "loaded": Provide(loaded),
             "facts": Provide(facts),
             "chat": Provide(chat_format, use_cache=True, sync_to_thread=True),
+            "any_chat": Provide(any_chat, use_cache=True, sync_to_thread=True),
             "stored": _always(ResponseStore()),
             "jobs": _always(Jobs(timeout=worker.settings.inference_timeout)),
             "journal": _always(journal),
