@@ -12,6 +12,7 @@ from litestar.di import Provide
 
 from worker.api.answer.errors import on_error
 from worker.api.anthropic.routes import API as ANTHROPIC
+from worker.api.decisions.routes import API as DECISIONS
 from worker.api.described import Api
 from worker.api.embeddings.routes import API as VECTORS
 from worker.api.info.readings import Window
@@ -40,7 +41,8 @@ from worker.settings import Settings
 
 # All routes, in the order in which they are described.
 APIS = (
-    OPENAI, RESPONSES, ANTHROPIC, OLLAMA, LLAMA_SERVER, VECTORS, JOBS, REQUESTS, INFO,
+    OPENAI, RESPONSES, ANTHROPIC, OLLAMA, LLAMA_SERVER, VECTORS, DECISIONS, JOBS, REQUESTS,
+    INFO,
 )  # fmt: skip
 
 
@@ -53,6 +55,7 @@ def create_app(worker: Worker, journal: Journal) -> Any:
         loaded    what the worker has loaded; 503 while that is not there
         facts     what requests are checked against and made ready with
         chat      the model file's chat format, made once; 400 where it has none
+        any_chat  the same, or None
         stored    responses that clients may refer to
         jobs      the jobs that were accepted and are not forgotten
         journal   the requests that generate, and the last ones that ended

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from worker.api.decisions import openai, systemone
+from worker.api.decisions.layout import PROMPT_VERSION
 from worker.api.decisions.openai_schemas import DecisionRequest
 from worker.api.decisions.question import Decision, Reading
 from worker.api.decisions.request_body import DecisionBody, read_decision
@@ -70,7 +71,7 @@ def reading(*probabilities: float, temperature: float | None = None) -> Reading:
 
 DIAGNOSTICS = {
     "label_mass": 0.75,
-    "prompt_version": 1,
+    "prompt_version": PROMPT_VERSION,
     "orders": 2,
     "flips": 1,
     "mode": "letters",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 from litestar import post
@@ -24,32 +24,58 @@ from worker.api.decisions.systemone_schemas import (
 )
 from worker.api.described import JSON, Api, Described
 from worker.api.intake.body import HttpRequest
-from worker.api.intake.facts import ModelFacts
+from worker.api.intake.facts import ChosenAdapters, ModelFacts
 from worker.api.intake.media_inputs import MediaInputs
 from worker.api.intake.origins import Asker
 from worker.api.intake.preparing import Preparing
 from worker.budget import Budget
+from worker.chat.format import ChatFormat
 from worker.http.replies import WholeAnswer, send_whole
 from worker.requests.record import note
 
 _UNPROCESSABLE = UnprocessableError.http_status
 
 
+class _Prepared(msgspec.Struct, frozen=True):
+    """model: the name that the answer gives it"""
+
+    asked: DecisionRequest | SystemOneRequest
+    decision: Decision
+    plan: Plan
+    model: str = ""
+
+    def with_adapters(self, choice: ChosenAdapters) -> Self:
+        """The same, computed with the adapters that were chosen."""
+        plan = self.plan.with_adapters(choice)
+        return msgspec.structs.replace(self, plan=plan, model=choice.model)
+
+    def reply(self, readings: Sequence[Reading]) -> DecisionReply | SystemOneReply:
+        num_tokens = self.plan.num_tokens
+        if isinstance(self.asked, DecisionRequest):
+            return openai.reply_of(self.decision, readings, self.model, num_tokens)
+        return systemone.reply_of(self.asked, self.decision, readings, self.model, num_tokens)
+
+
 @post("/v1/decisions", status_code=200, summary="Answers with probabilities (OpenAI)")
-async def decisions(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
+async def decisions(
+    request: HttpRequest, facts: ModelFacts, any_chat: ChatFormat | None, preparing: Preparing
+) -> ASGIApp:
     """One for each question. A body with `state` is answered as `/v1/systemone` does."""
-    return await _decide(request, facts, preparing, DecisionRequest)
+    return await _decide(request, facts, any_chat, preparing, DecisionRequest)
 
 
 @post("/v1/systemone", status_code=200, summary="Answers with probabilities (TypeSafe)")
-async def system_one(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
+async def system_one(
+    request: HttpRequest, facts: ModelFacts, any_chat: ChatFormat | None, preparing: Preparing
+) -> ASGIApp:
     """One for each question, by its id."""
-    return await _decide(request, facts, preparing, SystemOneRequest)
+    return await _decide(request, facts, any_chat, preparing, SystemOneRequest)
 
 
 async def _decide(
     request: HttpRequest,
     facts: ModelFacts,
+    chat: ChatFormat | None,
     preparing: Preparing,
     shape: type[DecisionRequest | SystemOneRequest],
 ) -> ASGIApp:
@@ -57,34 +83,23 @@ async def _decide(
     decode = partial(read_decision, content_type=content_type, shape=shape)
     try:
         body = await preparing.body_by(request, shape, decode)
-        decision, plan = await preparing.make(request, body.asked, facts, _plan, body, facts)
+        made = await preparing.make(request, body.asked, facts, _prepare, body, facts, chat)
     except UnprocessableError as error:
         return _refusal(error)
-    reply = partial(_reply, body.asked, decision, plan, facts)
-    return DecisionExchange(plan, preparing, request.url.path, reply)
+    facts.adapters.check_key(made.plan.request.prompt.key)
+    return DecisionExchange(made.plan, preparing, request.url.path, made.reply)
 
 
-def _plan(body: DecisionBody, facts: ModelFacts, budget: Budget) -> tuple[Decision, Plan]:
+def _prepare(
+    body: DecisionBody, facts: ModelFacts, chat: ChatFormat | None, budget: Budget
+) -> _Prepared:
     media, asked = MediaInputs(facts.media, budget), body.asked
     if isinstance(asked, DecisionRequest):
         decision = openai.decision_of(asked, media)
-        return decision, plan_of(decision, facts, budget)
+        return _Prepared(asked, decision, plan_of(decision, facts, chat, budget))
     with as_unprocessable((*asked.questions, *(asked.assets or {}))):
         decision = systemone.decision_of(asked, body.parts, media)
-        return decision, plan_of(decision, facts, budget)
-
-
-def _reply(
-    asked: DecisionRequest | SystemOneRequest,
-    decision: Decision,
-    plan: Plan,
-    facts: ModelFacts,
-    readings: Sequence[Reading],
-) -> DecisionReply | SystemOneReply:
-    model, num_tokens = facts.model_id, plan.num_tokens
-    if isinstance(asked, DecisionRequest):
-        return openai.reply_of(decision, readings, model, num_tokens)
-    return systemone.reply_of(asked, decision, readings, model, num_tokens)
+        return _Prepared(asked, decision, plan_of(decision, facts, chat, budget))
 
 
 def _refusal(error: UnprocessableError) -> ASGIApp:
