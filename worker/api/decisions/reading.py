@@ -325,6 +325,8 @@ def _ties(asked: Sequence[_Asked], scores: Sequence[Score]) -> list[int]:
     """Suffixes of questions whose two likeliest options are nearly as likely."""
     found: list[int] = []
     for question in asked:
+        if len(question.views[0].order) < 2:
+            continue
         try:
             mean, _ = _mean(question, scores)
         except BackendError:  # `readings` tells
