@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -13,16 +15,14 @@ from worker.cache.store import Store
 from worker.engine.backend import BatchError
 from worker.engine.engine import Engine
 from worker.engine.request import GenerationParams, Prompt
-from worker.engine.scoring import Scored, ScoreRequest, Suffix, log_probabilities
+from worker.engine.scoring import Score, Scored, ScoreRequest, Suffix, log_probabilities
 from worker.errors import BackendError, ContextLengthError, RequestError
 
 STATE = [7, 3, 9, 4, 1, 8, 2, 6, 5, 3, 3, 1]
 
 
-def scores_of(
-    *suffixes: Suffix, name: str = "s", state: list[int] = STATE, alone: bool = False
-) -> ScoreRequest:
-    return ScoreRequest(id=name, prompt=Prompt(tuple(state)), suffixes=suffixes, is_alone=alone)
+def scores_of(*suffixes: Suffix, name: str = "s", state: list[int] = STATE) -> ScoreRequest:
+    return ScoreRequest(id=name, prompt=Prompt(tuple(state)), suffixes=suffixes)
 
 
 def letters(count: int, first: int = 10) -> list[Suffix]:
@@ -153,20 +153,26 @@ def test_streams_write_beside_suffixes() -> None:
     check_scores_of(backend, asked, deltas["s"][-1])
 
 
-def test_alone_means_that_no_step_is_shared() -> None:
-    """Suffixes that are to be alone have steps of their own, one for each."""
+def test_doubtful_scores_are_read_again_alone() -> None:
+    """Suffixes whose scores are doubtful have steps of their own then, once, and the state is not
+    computed again."""
     backend = FakeBackend(num_cells=320, capacity=32)
     engine = engine_over(backend)
-    engine.add(request("chat", [9, 9, 9], max_tokens=8))
-    engine.step()
-    sizes = len(backend.batch_sizes)
-    asked = scores_of(*letters(4), alone=True)
+    seen: list[int] = []
+
+    def doubtful(scores: Sequence[Score]) -> list[int]:
+        seen.append(len(backend.batch_sizes))
+        assert len(scores) == 6
+        return [1, 4]
+
+    asked = msgspec.structs.replace(scores_of(*letters(6)), doubtful=doubtful)
     engine.add(asked)
+    engine.add(request("chat", [9, 9, 9], max_tokens=30))
     check_scores_of(backend, asked, run(engine)["s"][-1])
-    later = backend.batch_sizes[sizes:]
-    assert later.count(len(STATE)) == 1
-    assert later.count(3) == later.count(4) == 2
-    assert set(later) == {1, 3, 4, len(STATE)}
+    assert len(seen) == 1
+    later = backend.batch_sizes[seen[0] :]
+    assert later.count(3) == later.count(4) == 1
+    assert set(later) == {1, 3, 4}
 
 
 def test_aborting_frees_everything() -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 import numpy as np
 
 from worker.engine.likeliest import log_sum
-from worker.engine.request import Request, check_length
-from worker.engine.sequence import Delta, Sequence, SequenceStatus, Timings
+from worker.engine.request import Medium, Request, check_length
+from worker.engine.sequence import Delta, SequenceStatus, Timings
+from worker.engine.sequence import Sequence as EngineSequence
 from worker.errors import BackendError, RequestError, WorkerError
 
 
@@ -22,12 +23,25 @@ class Suffix(msgspec.Struct, frozen=True):
     num_scored  how many of the last ones are scored: ln p of each, given all that stands before it
     candidates  tokens whose ln p behind the text is wanted
     num_shared  how many of the first ones other suffixes begin with, which are to go on from there
+    media       what it holds beside tokens; places count from its first token
     """
 
     tokens: tuple[int, ...]
     num_scored: int = 0
     candidates: tuple[int, ...] = ()
     num_shared: int = 0
+    media: tuple[Medium, ...] = ()
+
+
+class Score(msgspec.Struct, frozen=True):
+    """ln p of a suffix's scored tokens, in their order; and of its candidates, in theirs."""
+
+    tokens: tuple[float, ...]
+    candidates: tuple[float, ...]
+
+
+def _nothing(_: Sequence[Score]) -> Iterable[int]:
+    return ()
 
 
 class ScoreRequest(Request, frozen=True, kw_only=True):
@@ -38,23 +52,17 @@ class ScoreRequest(Request, frozen=True, kw_only=True):
     with many suffixes takes no more places of the queue than one.
 
     suffixes  at least one; those with `num_shared` follow the one that they begin with
-    is_alone  no step has rows of others
+    doubtful  of all scores: which suffixes are to be scored once more, in steps that have no rows
+              of others; called once, in the engine's thread
     """
 
     suffixes: tuple[Suffix, ...]
-    is_alone: bool = False
+    doubtful: Callable[[Sequence[Score]], Iterable[int]] = _nothing
 
     @property
     def num_tokens(self) -> int:
         """Of the state, and of all suffixes."""
         return len(self.prompt.tokens) + sum(len(suffix.tokens) for suffix in self.suffixes)
-
-
-class Score(msgspec.Struct, frozen=True):
-    """ln p of a suffix's scored tokens, in their order; and of its candidates, in theirs."""
-
-    tokens: tuple[float, ...]
-    candidates: tuple[float, ...]
 
 
 class Scored(Delta, frozen=True):
@@ -75,8 +83,10 @@ def check_scores(request: ScoreRequest, vocab_size: int, max_length: int) -> Non
         check_length(len(state) + count, max_length, param)
         if not count or not 0 <= suffix.num_scored <= count:
             raise RequestError(f"{count} tokens, of which {suffix.num_scored} are scored.")
-        ids = (*tokens, *suffix.candidates)
-        is_known = is_known and min(ids) >= 0 and max(ids) < vocab_size
+        vectors = sum(len(medium.vectors) for medium in suffix.media)
+        is_known = is_known and sum(token < 0 for token in tokens) == vectors
+        ids = (tokens[-1], *suffix.candidates)
+        is_known = is_known and min(ids) >= 0 and max(*ids, *tokens) < vocab_size
     if not is_known:
         raise RequestError(f"{param} holds token ids outside 0 to {vocab_size - 1}.", param=param)
 
@@ -90,7 +100,7 @@ def log_probabilities(logits: np.ndarray, tokens: tuple[int, ...]) -> tuple[floa
     return tuple(float(logits[token]) - total for token in tokens)
 
 
-class ScoredSequence(Sequence):
+class ScoredSequence(EngineSequence):
     """One suffix behind its state.
 
     job       whose suffix it is
@@ -98,18 +108,25 @@ class ScoredSequence(Sequence):
     branches  after how many of its tokens others go on differently, ascending: of the state, and
               of the suffix's shared tokens
     is_first  the first one that a job adds: what it finds of the state counts as found
+    is_alone  no step has rows of others
     """
 
-    __slots__ = ("branches", "is_first", "job", "place", "suffix", "token_scores")
+    __slots__ = ("branches", "is_alone", "is_first", "job", "place", "suffix", "token_scores")
 
     def __init__(self, job: ScoreJob, place: int, max_length: int, now: float) -> None:
         suffix, prompt = job.request.suffixes[place], job.request.prompt
         num_state = len(prompt.tokens)
-        whole = msgspec.structs.replace(prompt, tokens=prompt.tokens + suffix.tokens)
+        media = tuple(
+            msgspec.structs.replace(each, start=num_state + each.start) for each in suffix.media
+        )
+        whole = msgspec.structs.replace(
+            prompt, tokens=prompt.tokens + suffix.tokens, media=prompt.media + media
+        )
         request = Request(id=f"{job.request.id}.{place}", prompt=whole, params=job.params)
         super().__init__(request, max_length, now)
         self.job, self.place, self.suffix = job, place, suffix
         self.is_first = not job.is_begun
+        self.is_alone = job.is_again
         self.scored_from = self.num_prompt - suffix.num_scored
         if suffix.num_scored:
             self.prompt_logprobs = []
@@ -119,7 +136,7 @@ class ScoredSequence(Sequence):
     @property
     def turn(self) -> bytes:
         turn = super().turn
-        return b"%s alone %s" % (turn, self.id.encode()) if self.job.request.is_alone else turn
+        return b"%s alone %s" % (turn, self.id.encode()) if self.is_alone else turn
 
     @property
     def is_counted(self) -> bool:
@@ -137,7 +154,7 @@ class ScoreJob:
     def __init__(self, request: ScoreRequest, now: float) -> None:
         self.request = request
         self.params = msgspec.structs.replace(request.params, max_tokens=0)
-        self.is_begun = False
+        self.is_begun = self.is_again = False
         self.live: dict[str, ScoredSequence] = {}
         self._waiting = deque(range(len(request.suffixes)))
         self._scores: list[Score | None] = [None] * len(request.suffixes)
@@ -158,7 +175,7 @@ class ScoreJob:
         """A suffix has its scores."""
         del self.live[sequence.id]
         self._scores[sequence.place] = Score(tuple(sequence.token_scores), candidates)
-        self._num_read += len(sequence.suffix.tokens)
+        self._num_read += 0 if self.is_again else len(sequence.suffix.tokens)
         if sequence.is_first:
             self._admitted_at = sequence.admitted_at
             self._cached_tokens = sequence.cached_tokens
@@ -166,20 +183,28 @@ class ScoreJob:
 
     @property
     def is_over(self) -> bool:
-        return not self.live and not self._waiting
+        """Whether all have their scores. What is doubtful then waits again, once."""
+        if self.live or self._waiting:
+            return False
+        if not self.is_again:
+            self.is_again = True
+            self._waiting.extend(self.request.doubtful(self._all_scores()))
+        return not self._waiting
+
+    def _all_scores(self) -> tuple[Score, ...]:
+        return tuple(score for score in self._scores if score is not None)
 
     def last_delta(self, now: float, error: WorkerError | None = None) -> Scored:
         """With all scores, or with the error that one ended in."""
         times = Timings(self._submitted_at, self._admitted_at or now, now, now)
         if error is not None:
             return Scored(self.request.id, error=error, timings=times)
-        scores = tuple(score for score in self._scores if score is not None)
         return Scored(
             self.request.id,
             finish_reason="stop",
             cached_tokens=self._cached_tokens,
             timings=times,
-            scores=scores,
+            scores=self._all_scores(),
         )
 
     def status(self) -> SequenceStatus:

@@ -34,11 +34,12 @@ VECTORS = frozenset({
     "/v1/embeddings", "/v1/embed", "/v2/embed", "/v1/rerank", "/v2/rerank", "/rerank",
     "/v1/reranking", "/reranking",
 })  # fmt: skip
-GENERATING = WRITING | TEI | VECTORS | {
+DECIDING = frozenset({"/v1/decisions", "/v1/systemone"})
+GENERATING = WRITING | TEI | VECTORS | DECIDING | {
     "/embedding", "/embeddings", "/pooling", "/api/embed", "/api/embeddings", "/v1/score", "/score",
 }  # fmt: skip
-# llama-server has these without /v1 too, for clients whose base address lacks it.
-_SHORT = ("/chat/completions", "/models", "/responses")
+# Others have these without /v1 too, for clients whose base address lacks it.
+_SHORT = ("/chat/completions", "/models", "/responses", "/decisions", "/systemone")
 SHUTDOWN = ["/shutdown", "/v1/shutdown", "/v1/admin/shutdown"]
 JOB_STREAM = "/stream"
 # How loading goes, and being told to stop.
@@ -50,6 +51,13 @@ _WHILE_DRAINING = frozenset({"/cancel", REQUESTS})
 def full(path: str) -> str:
     """With the version that a path may lack."""
     return f"/v1{path}" if path.startswith(_SHORT) else path
+
+
+def id_headers(path: str) -> tuple[bytes, ...]:
+    """Where else an API's clients look for the request's id."""
+    if path.startswith(MESSAGES):
+        return (b"request-id",)
+    return (b"x-typesafe-request-id",) if path in DECIDING else ()
 
 
 def passes(path: str, state: State) -> bool:

@@ -80,8 +80,8 @@ class Gate:
         log.bind_request(**{name.replace("-", "_"): value for name, value in ids.items()})
         record = self._journal.open(request_id, correlation_id, scope["method"], path, headers)
         fields = [(name.encode(), value.encode("latin-1")) for name, value in ids.items()]
-        if path.startswith(paths.MESSAGES):  # where Anthropic's clients look for it
-            fields.append((b"request-id", request_id.encode("latin-1")))
+        own = request_id.encode("latin-1")
+        fields += [(name, own) for name in paths.id_headers(path)]
         fields += self._cors.fields(scope)
         entrance = scope[_ENTRANCE] = _Entrance(record, fields)
         answer = self._answer(scope, entrance)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Protocol, Self, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -11,6 +11,13 @@ from worker.api.intake.generation import Generation
 from worker.errors import RequestError
 
 Chosen = TypeVar("Chosen")
+
+
+@runtime_checkable
+class Adaptable(Protocol):
+    """What can be computed with adapters, beside texts."""
+
+    def with_adapters(self, choice: ChosenAdapters) -> Self: ...
 
 
 class AdapterScale(msgspec.Struct):
@@ -44,6 +51,8 @@ def with_adapters(made: Chosen, choice: ChosenAdapters) -> Chosen:
     replace = msgspec.structs.replace
     if isinstance(made, Generation):
         return replace(made, prompts=tuple(map(choice.of, made.prompts)), model=choice.model)
+    if isinstance(made, Adaptable):
+        return made.with_adapters(choice)
     if choice.is_named:
         raise RequestError("Vectors are computed without adapters.", param="model")
     return made

@@ -10,6 +10,7 @@ import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar, cast, get_args
 
 import msgspec
@@ -17,6 +18,7 @@ from litestar import Request
 from litestar.exceptions import InternalServerException
 
 from worker import log
+from worker.api.intake.packed_body import packed_body
 from worker.errors import LeftError, QueueFullError, RequestError, TooLargeError
 from worker.limits import BODIES, PARTS
 from worker.requests.record import current
@@ -121,11 +123,13 @@ def _value(raw: msgspec.Raw) -> Any:
 
 HttpRequest = Request[Any, Any, Any]
 _LARGE = 2**18
+_PART = 2**18  # of a body that is unpacked
 _PAUSE_S = 0.01
 _MOST_HALVES = 2**17  # and what is between them; they take 0.1 s
 
 T = TypeVar("T")
 _PLACE = re.compile(r" - at `\$\.?([^`]*)`")
+_FIELD_OF = re.compile(r" field `([^`]*)`$")  # one that is missing, or not known
 # Escapes of UTF-16: \ud83d is the first half of a character, \ude00 a second one.
 _FIRST, _SECOND = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _ESCAPED_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -141,10 +145,6 @@ _WHOLE_OR_HALF = re.compile(
 
 class SlowBodyError(RequestError, http_status=408, code="timeout"):
     """The body did not arrive in time."""
-
-
-class CodedBodyError(RequestError, http_status=415, code="unsupported_encoding"):
-    """The body is compressed."""
 
 
 class Bodies:
@@ -194,33 +194,46 @@ class Bodies:
 
 
 async def read_json(request: HttpRequest, shape: type[T]) -> T:
-    """The body as `shape`. Raises RequestError; LeftError where the client left.
+    """The body as `shape`; see `read_body`."""
+    return await read_body(request, shape, partial(decode_json, shape=shape))
 
-    Litestar raises where it is larger than it may be.
+
+async def read_body(request: HttpRequest, shape: Any, decode: Callable[[bytearray], T]) -> T:
+    """What `decode` makes of the body, unpacked. shape: whose limits it has
+
+    Raises RequestError; LeftError where the client left. Litestar raises where it is larger than it
+    may be.
     """
     bodies: Bodies = request.app.state["bodies"]
-    coding = request.headers.get("content-encoding", "identity")
-    if coding.strip().lower() not in ("", "identity"):
-        raise CodedBodyError("The body is compressed.", hint="Send it without Content-Encoding.")
+    packed = packed_body(request.headers.get("content-encoding", ""))
     length = request.headers.get("content-length", "")
     bodies.check(int(length) if length.isdecimal() else 0, shape)
     data = bytearray()
+
+    def add(part: bytes) -> None:
+        nonlocal data
+        bodies.hold(len(part))
+        data += part
+        bodies.check(len(data), shape)
+
     try:
         async with asyncio.timeout(bodies.seconds):
             async for chunk in request.stream():
-                bodies.hold(len(chunk))
-                data += chunk
-                bodies.check(len(data), shape)
+                if packed is None:
+                    add(chunk)
+                    continue
+                packed.feed(chunk)
+                take = partial(packed.take, _PART)
+                while part := await asyncio.to_thread(take) if len(data) > _LARGE else take():
+                    add(part)
+        if packed is not None:
+            packed.check_end()
         if len(data) <= _LARGE:
-            return _decode_noting(data, shape)
+            return decode(data)
         # Decoding holds up the event loop: between large bodies others have a turn.
         async with bodies.decoding:
             await asyncio.sleep(_PAUSE_S)
-            if sum(map(data.count, (b"[", b"{", b":"))) > PARTS.most:
-                raise TooLargeError(
-                    f"The body holds more than {PARTS.most} lists, objects and fields."
-                )
-            return _decode_noting(data, shape)
+            return decode(data)
     except TimeoutError:
         raise SlowBodyError(f"The body did not arrive in {bodies.seconds:g} s.") from None
     except InternalServerException:  # what Litestar calls it
@@ -248,8 +261,10 @@ async def until_gone(receive: Any) -> None:
         pass
 
 
-def _decode_noting(data: bytearray, shape: type[T]) -> T:
-    """The body, whose record knows what of it is not known."""
+def decode_json(data: bytearray, shape: type[T]) -> T:
+    """The body as `shape`; its record knows what of it is not known. Raises RequestError."""
+    if len(data) > _LARGE and sum(map(data.count, (b"[", b"{", b":"))) > PARTS.most:
+        raise TooLargeError(f"The body holds more than {PARTS.most} lists, objects and fields.")
     found = _decode(data, shape)
     record = current()
     if record is not None:
@@ -276,12 +291,7 @@ def _decode(data: bytearray, shape: type[T]) -> T:
             data = bytearray(_WHOLE_OR_HALF.sub(_whole, data, _MOST_HALVES))
             return _strictly(data, shape)
     except msgspec.ValidationError as error:
-        text = str(error)
-        place = _PLACE.search(text)
-        field = re.split(r"[.\[]", place[1])[0] if place else ""
-        where = (place[1] if place else "") or "the body"
-        sentence = text[: place.start()] if place else text
-        raise RequestError(f"{sentence}, in {where}.", param=field or None) from None
+        raise invalid_field(error, whole=getattr(shape, "names_places", False)) from None
     except UnicodeDecodeError:
         where = _first_wrong(data)
         raise RequestError(f"The body is not valid JSON: byte {where} is not UTF-8.") from None
@@ -292,6 +302,28 @@ def _decode(data: bytearray, shape: type[T]) -> T:
         ) from None
     except msgspec.DecodeError as error:
         raise RequestError(f"The body is not valid JSON: {_reason(data, error)}.") from None
+
+
+def invalid_field(
+    error: msgspec.ValidationError, *, whole: bool = False, within: str = ""
+) -> RequestError:
+    """The same as we tell it.
+
+    whole   its `param` is the place in the body, not the field at the top
+    within  where the data stands in the body
+    """
+    text = str(error)
+    found = _PLACE.search(text)
+    place = within + (
+        f".{found[1]}" if within and found and found[1] else found[1] if found else ""
+    )
+    sentence = text[: found.start()] if found else text
+    message = f"{sentence}, in {place or 'the body'}."
+    if not whole:
+        return RequestError(message, param=re.split(r"[.\[]", place)[0] or None)
+    name = _FIELD_OF.search(sentence)
+    param = ".".join(filter(None, (place, name[1] if name else "")))
+    return RequestError(message, param=param or None)
 
 
 def _strictly(data: bytearray, shape: type[T]) -> T:

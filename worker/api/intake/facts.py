@@ -152,7 +152,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     needs_rest    its state cannot be cut after any token
     embedder      None: nobody asked for vectors
     media         None: the model reads text only
-    calibration   temperatures of decisions that were measured for this file
+    calibration   of decisions, measured for this file; None: there is none
     """
 
     model_id: str

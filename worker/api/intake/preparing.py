@@ -15,7 +15,15 @@ import msgspec
 
 from worker import log
 from worker.api.intake.adapters import choice_of, with_adapters
-from worker.api.intake.body import HttpRequest, field_warnings, hold_body, read_json, until_gone
+from worker.api.intake.body import (
+    HttpRequest,
+    decode_json,
+    field_warnings,
+    hold_body,
+    read_body,
+    read_json,
+    until_gone,
+)
 from worker.api.intake.constraints import ConstraintFields
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.generation import Generation
@@ -121,8 +129,14 @@ class Preparing:
 
     async def body(self, request: HttpRequest, shape: type[Body]) -> Body:
         """The body, not read where no place is left. Raises RequestError, QueueFullError."""
+        return await self.body_by(request, shape, partial(decode_json, shape=shape))
+
+    async def body_by(
+        self, request: HttpRequest, shape: type[msgspec.Struct], decode: Callable[[bytearray], Made]
+    ) -> Made:
+        """The same as `decode` reads it. shape: whose limits it has"""
         self._lane().check_place()
-        return await read_json(request, shape)
+        return await read_body(request, shape, decode)
 
     async def make(
         self,
