@@ -95,7 +95,7 @@ def test_the_smallest_that_loses_nothing_is_taken() -> None:
 
 def test_few_questions_cannot_tell() -> None:
     """A level whose difference may be as large as the limit is neither taken nor refused."""
-    few, other = answers(0.0, 24), answers(0.5, 24)
+    few, other = answers(0.0, 24), answers(0.3, 24)
     made = beside(level("Q4_0", 400, other), scored(other), scored(few))
     assert made.passes is None
     assert recommend([level("F16", 1600, few), made]) == "F16"
