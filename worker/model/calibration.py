@@ -57,7 +57,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
     size_bytes: int
     modified_ns: tuple[int, ...]
-    prompt_version: int
+    prompt_version: str
     orders: int
     modes: dict[Kind, Mode]
     temperatures: dict[Kind, Temperature]
@@ -73,7 +73,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
         group = group_of(kind, num_options)
         return self.temperatures.get(group) if self.modes.get(group) == mode else None
 
-    def is_for(self, prompt_version: int, orders: int) -> bool:
+    def is_for(self, prompt_version: str, orders: int) -> bool:
         """Whether questions that are asked so have these temperatures."""
         return (self.prompt_version, self.orders) == (prompt_version, orders)
 

@@ -44,7 +44,7 @@ class DecisionAnswers(msgspec.Struct, frozen=True, kw_only=True):
     """A level's answers; seconds: from the first request to the last answer"""
 
     answers: tuple[DecisionAnswer, ...]
-    prompt_version: int
+    prompt_version: str
     tokens: int
     seconds: float
 
@@ -54,7 +54,7 @@ DECISIONS = BenchStage("decisions", DecisionAnswers, lambda _: 60.0)
 
 class _Diagnostics(msgspec.Struct):
     label_mass: float
-    prompt_version: int
+    prompt_version: str
     orders: int
     flips: int
     mode: Mode
@@ -84,7 +84,7 @@ def ask_level(job: StageJob, report: Callable[[float], None]) -> DecisionAnswers
     """All answers of a level. Raises BackendError where the server refuses a request."""
     questions = questions_at(job.place, job.plan.questions)
     answers: list[DecisionAnswer] = []
-    version = tokens = 0
+    version, tokens = "", 0
     with model_server(Path(job.path), job.settings) as server:
         begun = time.monotonic()
         for number, state in enumerate(questions.states):

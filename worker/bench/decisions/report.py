@@ -63,7 +63,7 @@ class DecisionLevel(msgspec.Struct, frozen=True, kw_only=True):
     label_mass: float = 0.0
     per_s: float = 0.0
     tokens: int = 0
-    prompt_version: int = 0
+    prompt_version: str = ""
     modes: dict[Kind, Mode] = {}
     temperatures: dict[Kind, float] = {}
     questions: dict[Kind, int] = {}
