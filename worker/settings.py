@@ -312,6 +312,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     draft_p_min: Annotated[float, Option("--draft-p-min --spec-draft-p-min", values.number(0, 1),
         "stop drafting at tokens less likely than this (0)", "P")] = 0.0
 
+    decisions_calibration: Annotated[bool, Option("--decisions-calibration", values.switch,
+        "use the temperatures in FILE.decisions.json, which `worker bench --decisions` measured "
+        "(on)", "on|off", topic="Decisions")] = True
+
     pooling: Annotated[str | None, Option("--pooling",
         values.one_of("none", "mean", "cls", "last", "rank"),
         "serve embeddings with this pooling: one for each token, their mean, the first or last "

@@ -34,7 +34,7 @@ def measured(path: Path) -> Calibration:
     found = Calibration(
         format=FORMAT, created="2026-11-28T10:00:00+00:00", model="m",
         sha256=hash_of(files_of(path)), size_bytes=path.stat().st_size,
-        modified_ns=(path.stat().st_mtime_ns,), prompt_version="1", mode="letters", orders=2,
+        modified_ns=(path.stat().st_mtime_ns,), prompt_version=1, mode="letters", orders=2,
         temperatures={"statement": 1.5, "choice": 2.0}, questions={}, held_out={},
     )  # fmt: skip
     calibration_path(path).write_bytes(msgspec.json.encode(found))
@@ -115,6 +115,6 @@ def test_two_options_are_a_statement(model: Path) -> None:
 def test_it_is_for_one_way_to_ask(model: Path) -> None:
     """Another prompt, mode or number of orders has no calibration."""
     found = measured(model)
-    assert found.is_for("1", "letters", 2)
-    for other in (("2", "letters", 2), ("1", "texts", 2), ("1", "letters", 1)):
+    assert found.is_for(1, "letters", 2)
+    for other in ((2, "letters", 2), (1, "texts", 2), (1, "letters", 1)):
         assert not found.is_for(*other)

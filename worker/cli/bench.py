@@ -22,6 +22,7 @@ from worker.cli.options import add_options, reader, settings_from
 from worker.demo import HELDOUT_PATH, MODEL_PATH
 from worker.errors import UsageError
 from worker.files import cache_folder
+from worker.gguf.split_name import is_gguf
 from worker.hub.catalog import load_catalog
 from worker.hub.name import Named, parse
 from worker.settings import Settings
@@ -54,6 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--reference", metavar="QUANT", help="what quality is measured against (the largest)")
     add("--text", metavar="FILE", help="text to measure quality on, in UTF-8")
     add("--imatrix", metavar="FILE", help="importance matrix to quantize with")
+    add("--decisions", nargs="?", const="", metavar="FILE.jsonl",
+        help="measure how well each level answers typed questions, ours or those of FILE.jsonl, "
+        "and write MODEL.gguf.decisions.json for `worker serve`")  # fmt: skip
     add("--no-quality", action="store_true", help="speed and memory only")
     effort = parser.add_mutually_exclusive_group()
     effort.add_argument("--quick", action="store_true", help="fewer repetitions and less text")
@@ -92,8 +96,19 @@ def run(arguments: argparse.Namespace) -> int:
     from worker.bench.run.bench import Bench
     from worker.cli.bench_table import report_table, summary, watch
 
+    questions: str | None = arguments.decisions
+    if questions is not None and is_gguf(questions):  # the model, written behind the option
+        arguments.models.insert(0, questions)
+        questions = ""
     plan, makes_vectors = _plan(arguments)
     out = _folder(arguments.out)
+    if questions is not None:
+        from worker.cli.bench_decisions import compare
+
+        if makes_vectors:
+            raise UsageError("An embedding model decides nothing.", hint="Leave --decisions out.")
+        with _end_well():
+            return compare(plan, cache, questions, out, as_json=arguments.json)
     if makes_vectors:
         return _compare_vectors(plan, cache, out, as_json=arguments.json)
     bench = Bench(plan, cache)

@@ -26,6 +26,7 @@ COMMANDS = {
     "chat": "chat with a model in the terminal",
     "run": "the same as chat",
     "generate": "generate one answer in the terminal",
+    "decide": "answer typed questions about a text with probabilities",
     "embed": "embed the lines of a text",
     "pull": "download models from the Hub",
     "show": "show what a model file contains",

@@ -55,7 +55,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
     size_bytes: int
     modified_ns: tuple[int, ...]
-    prompt_version: str
+    prompt_version: int
     mode: str
     orders: int
     temperatures: dict[Kind, Temperature]
@@ -70,7 +70,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
         """
         return self.temperatures.get(group_of(kind, num_options))
 
-    def is_for(self, prompt_version: str, mode: str, orders: int) -> bool:
+    def is_for(self, prompt_version: int, mode: str, orders: int) -> bool:
         """Whether questions that are asked so have these temperatures."""
         return (self.prompt_version, self.mode, self.orders) == (prompt_version, mode, orders)
 

@@ -31,4 +31,5 @@ def _facts(loaded: Loaded, _backend: object) -> ModelFacts:
         media=loaded.media,
         adapters=loaded.adapters,
         slots=loaded.slots,
+        calibration=loaded.calibration,
     )

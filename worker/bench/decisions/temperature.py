@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.bench.decisions.metrics import Predictions, measures
+from worker.bench.decisions.metrics import LEAST, Predictions, measures
 from worker.bench.figures import Floats
 from worker.model.calibration import KINDS, Fit, Kind
 
@@ -16,7 +16,7 @@ LEAST_QUESTIONS = 30  # of a half, for one temperature
 _LOWEST, _HIGHEST = 0.1, 10.0
 _HALVINGS = 60
 _SEED = 23
-_LEAST = float(np.finfo(np.float64).tiny)
+_ABSENT = -1e9  # the log-probability of an option that a question does not have
 
 
 def fit(found: Predictions) -> float:
@@ -25,13 +25,15 @@ def fit(found: Predictions) -> float:
     Their sum is convex in β = 1/T, so its slope Σ (⟨l⟩ - l_right) is halved to zero; l are the
     log-probabilities, ⟨l⟩ their mean under softmax(β l).
     """
-    logs = [np.log(np.maximum(row, _LEAST)) for row in found.rows]
+    logs = np.full((len(found.rows), max(map(len, found.rows))), _ABSENT)
+    for place, row in enumerate(found.rows):
+        logs[place, : len(row)] = _logs(row)
+    told = float(logs[np.arange(len(logs)), found.right].sum())
 
     def slope(beta: float) -> float:
-        total = 0.0
-        for row, right in zip(logs, found.right, strict=True):
-            total += float(_softmax(beta * row) @ row) - row[right]
-        return total
+        powers = np.exp(beta * (logs - logs.max(axis=1, keepdims=True)))
+        means = (powers * logs).sum(axis=1) / powers.sum(axis=1)
+        return float(means.sum()) - told
 
     low, high = 1 / _HIGHEST, 1 / _LOWEST
     if slope(low) >= 0:
@@ -46,7 +48,23 @@ def fit(found: Predictions) -> float:
 
 def apply(found: Predictions, temperature: float) -> Predictions:
     """The same predictions with their log-probabilities divided by it."""
-    rows = [_softmax(np.log(np.maximum(row, _LEAST)) / temperature) for row in found.rows]
+    rows = tuple(_softmax(_logs(row) / temperature) for row in found.rows)
+    return Predictions(rows, found.right, found.states)
+
+
+def cross_fitted(found: Predictions, kinds: Sequence[Kind]) -> Predictions:
+    """Each half of the questions with the temperatures that were fitted on the other half; a kind
+    with too few questions as it is."""
+    rows = list(found.rows)
+    first, second = halves(found.states)
+    for ours, others in ((first, second), (second, first)):
+        for kind in KINDS:
+            wanted = [place for place in others if kinds[place] == kind]
+            known = [place for place in ours if kinds[place] == kind]
+            if len(known) >= LEAST_QUESTIONS:
+                made = apply(found.some(wanted), fit(found.some(known)))
+                for place, row in zip(wanted, made.rows, strict=True):
+                    rows[place] = row
     return Predictions(tuple(rows), found.right, found.states)
 
 
@@ -87,6 +105,10 @@ def temperatures(
             ece=(before.ece, after.ece),
         )
     return fitted, questions, held_out
+
+
+def _logs(row: Floats) -> Floats:
+    return np.log(np.maximum(row, LEAST))
 
 
 def _softmax(values: Floats) -> Floats:
