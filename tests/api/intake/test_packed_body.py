@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import sys
 import zlib
 
 import pytest
 
 from tests.support.cases import for_each
-from worker.api.intake.packed_body import CodedBodyError, PackedBody, packed_body
+from worker.api.intake.packed_body import CodedBodyError, PackedBody, packed_body, zstd
 from worker.errors import RequestError
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
 
 TEXT = b"".join(b"%d " % number for number in range(4000))
 PACKED = {"gzip": gzip.compress(TEXT), "x-gzip": gzip.compress(TEXT), "zstd": zstd.compress(TEXT)}
