@@ -312,10 +312,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     draft_p_min: Annotated[float, Option("--draft-p-min --spec-draft-p-min", values.number(0, 1),
         "stop drafting at tokens less likely than this (0)", "P")] = 0.0
 
-    decisions_calibration: Annotated[bool, Option("--decisions-calibration", values.switch,
-        "use the temperatures in FILE.decisions.json, which `worker bench --decisions` measured "
-        "(on)", "on|off", topic="Decisions")] = True
-
     pooling: Annotated[str | None, Option("--pooling",
         values.one_of("none", "mean", "cls", "last", "rank"),
         "serve embeddings with this pooling: one for each token, their mean, the first or last "
@@ -330,6 +326,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "auto|letters|texts", topic="Decisions")] = "auto"
     decisions_orders: Annotated[int, Option("--decisions-orders", values.integer(1, 255),
         "orders of a choice's options whose probabilities are averaged (2)")] = 2
+    decisions_calibration: Annotated[bool, Option("--decisions-calibration", values.switch,
+        "use the temperatures that `worker bench --decisions` measured, from "
+        "MODEL.gguf.decisions.json (on)", "on|off")] = True
 
     lora: Annotated[tuple[AdapterSpec, ...], Option("--lora", values.adapters,
         "LoRA adapter, chosen by requests whose model is NAME, at SCALE (1); without NAME it "

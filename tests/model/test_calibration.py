@@ -34,7 +34,8 @@ def measured(path: Path) -> Calibration:
     found = Calibration(
         format=FORMAT, created="2026-11-28T10:00:00+00:00", model="m",
         sha256=hash_of(files_of(path)), size_bytes=path.stat().st_size,
-        modified_ns=(path.stat().st_mtime_ns,), prompt_version=1, mode="letters", orders=2,
+        modified_ns=(path.stat().st_mtime_ns,), prompt_version=1, orders=2,
+        modes={"statement": "letters", "choice": "texts", "scale": "letters"},
         temperatures={"statement": 1.5, "choice": 2.0}, questions={}, held_out={},
     )  # fmt: skip
     calibration_path(path).write_bytes(msgspec.json.encode(found))
@@ -106,15 +107,17 @@ def test_a_folder_in_its_place_is_none(model: Path) -> None:
 def test_two_options_are_a_statement(model: Path) -> None:
     """A choice of two has the temperature of statements; kinds without one have none."""
     found = measured(model)
-    assert found.temperature("statement", 2) == 1.5
-    assert found.temperature("choice", 2) == 1.5
-    assert found.temperature("choice", 3) == 2.0
-    assert found.temperature("scale", 2) is None
+    assert found.temperature("statement", 2, "letters") == 1.5
+    assert found.temperature("choice", 2, "letters") == 1.5
+    assert found.temperature("choice", 3, "texts") == 2.0
+    assert found.temperature("scale", 2, "letters") is None
 
 
 def test_it_is_for_one_way_to_ask(model: Path) -> None:
-    """Another prompt, mode or number of orders has no calibration."""
+    """Another prompt, number of orders or mode has no temperature."""
     found = measured(model)
-    assert found.is_for(1, "letters", 2)
-    for other in ((2, "letters", 2), (1, "texts", 2), (1, "letters", 1)):
-        assert not found.is_for(*other)
+    assert found.is_for(1, 2)
+    assert not found.is_for(2, 2)
+    assert not found.is_for(1, 1)
+    assert found.temperature("statement", 2, "texts") is None
+    assert found.temperature("choice", 3, "letters") is None

@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--reference", metavar="QUANT", help="what quality is measured against (the largest)")
     add("--text", metavar="FILE", help="text to measure quality on, in UTF-8")
     add("--imatrix", metavar="FILE", help="importance matrix to quantize with")
-    add("--decisions", nargs="?", const="", metavar="FILE.jsonl",
+    add("--decisions", nargs="?", const="", dest="questions", metavar="FILE.jsonl",
         help="measure how well each level answers typed questions, ours or those of FILE.jsonl, "
         "and write MODEL.gguf.decisions.json for `worker serve`")  # fmt: skip
     add("--no-quality", action="store_true", help="speed and memory only")
@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "catalog", "parallel", "threads", "threads_batch", "batch_size", "ubatch_size", "backend",
         "n_gpu_layers", "pooling", "device", "tensor_split", "split_mode", "main_gpu",
-        "cache_type_k", "cache_type_v", "flash_attn", "mmap", "lora",
+        "cache_type_k", "cache_type_v", "flash_attn", "mmap", "lora", "decisions_orders",
     )  # fmt: skip
 
 
@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
     from worker.bench.run.bench import Bench
     from worker.cli.bench_table import report_table, summary, watch
 
-    questions: str | None = arguments.decisions
+    questions: str | None = arguments.questions
     if questions is not None and is_gguf(questions):  # the model, written behind the option
         arguments.models.insert(0, questions)
         questions = ""

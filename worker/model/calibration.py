@@ -19,6 +19,7 @@ _CHUNK = 1 << 20
 
 # statement: true or false; choice: one of several; scale: one of ordered levels
 Kind = Literal["statement", "choice", "scale"]
+Mode = Literal["letters", "texts"]
 KINDS: tuple[Kind, ...] = ("statement", "choice", "scale")
 Temperature = Annotated[float, msgspec.Meta(gt=0.0, le=1000.0)]
 
@@ -44,7 +45,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
 
     sha256          of the bytes of all files of the model, one after the other
     modified_ns     when each file was written; while it is the same, the hash is not computed again
-    prompt_version, mode, orders   how the questions were asked: others need other temperatures
+    prompt_version, orders   how the questions were asked: others need other temperatures
+    modes           letters or texts, by kind: how its temperature's questions were answered
     questions       that a temperature was fitted on, by kind
     held_out        by kind, on the other questions
     """
@@ -56,23 +58,24 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     modified_ns: tuple[int, ...]
     prompt_version: int
-    mode: str
     orders: int
+    modes: dict[Kind, Mode]
     temperatures: dict[Kind, Temperature]
     questions: dict[Kind, int]
     held_out: dict[Kind, Fit]
 
-    def temperature(self, kind: Kind, num_options: int) -> float | None:
-        """What divides the options' log-probabilities; None: too few questions for one.
+    def temperature(self, kind: Kind, num_options: int, mode: Mode) -> float | None:
+        """What divides the options' log-probabilities; None: it was not measured.
 
         Two options have the temperature of statements, whatever the question's type, so that a
         statement has one probability, however it is asked.
         """
-        return self.temperatures.get(group_of(kind, num_options))
+        group = group_of(kind, num_options)
+        return self.temperatures.get(group) if self.modes.get(group) == mode else None
 
-    def is_for(self, prompt_version: int, mode: str, orders: int) -> bool:
+    def is_for(self, prompt_version: int, orders: int) -> bool:
         """Whether questions that are asked so have these temperatures."""
-        return (self.prompt_version, self.mode, self.orders) == (prompt_version, mode, orders)
+        return (self.prompt_version, self.orders) == (prompt_version, orders)
 
 
 def group_of(kind: Kind, num_options: int) -> Kind:

@@ -69,7 +69,7 @@ def test_each_kind_has_its_own() -> None:
     rows = [row.tolist() for each in (cool, warm, few) for row in each.rows]
     right = np.concatenate([cool.right, warm.right, few.right]).tolist()
     counts: dict[Kind, int] = {"statement": 1200, "choice": 1200, "scale": LEAST_QUESTIONS}
-    kinds = [kind for kind, count in counts.items() for _ in range(count)]
+    kinds: list[Kind] = [kind for kind, count in counts.items() for _ in range(count)]
     found = Predictions.of(rows, right, range(len(rows)))
     fitted, questions, held_out = temperatures(found, kinds)
     assert set(fitted) == {"statement", "choice"}

@@ -65,11 +65,12 @@ class Plan(msgspec.Struct, frozen=True):
     num_tokens: int
 
     def with_adapters(self, choice: ChosenAdapters) -> Self:
-        """The same, computed with the adapters that were chosen."""
-        prompt = choice.of(self.request.prompt)
-        return msgspec.structs.replace(
-            self, request=msgspec.structs.replace(self.request, prompt=prompt)
-        )
+        """The same, computed with the adapters that were chosen; calibrated without any alone."""
+        prompt, asked = choice.of(self.request.prompt), self.asked
+        if prompt.key:
+            asked = tuple(msgspec.structs.replace(each, temperature=None) for each in asked)
+        request = msgspec.structs.replace(self.request, prompt=prompt)
+        return msgspec.structs.replace(self, request=request, asked=asked)
 
     def readings(self, scores: Sequence[Score]) -> list[Reading]:
         """Of each question, in order. Raises BackendError where none of its options is possible."""
@@ -132,9 +133,9 @@ class _Writer:
 
     def _temperature(self, kind: Kind, count: int, mode: Mode) -> float | None:
         measured = self._calibration
-        if measured is None or not measured.is_for(PROMPT_VERSION, mode, self._orders):
+        if measured is None or not measured.is_for(PROMPT_VERSION, self._orders):
             return None
-        return measured.temperature(kind, count)
+        return measured.temperature(kind, count, mode)
 
     def _labels(self, kind: Kind, count: int) -> list[tuple[str, tuple[int, ...]]] | None:
         """A label for each option with its tokens; None: there are too few."""

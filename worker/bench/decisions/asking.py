@@ -16,7 +16,7 @@ from worker.bench.plan import Questions
 from worker.bench.stages import BenchStage, StageJob
 from worker.errors import BackendError
 from worker.lifecycle.server_process import ServerAddress
-from worker.model.calibration import Kind
+from worker.model.calibration import Kind, Mode
 
 _LIMIT_S = 600.0
 _MOST = 400  # questions of one request
@@ -37,7 +37,7 @@ class DecisionAnswer(msgspec.Struct, frozen=True, kw_only=True):
     label_mass: float
     orders: int
     flips: int
-    mode: str
+    mode: Mode
 
 
 class DecisionAnswers(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +57,7 @@ class _Diagnostics(msgspec.Struct):
     prompt_version: int
     orders: int
     flips: int
-    mode: str
+    mode: Mode
 
 
 class _Answer(msgspec.Struct):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -12,7 +13,7 @@ from worker.bench.decisions.temperature import cross_fitted, temperatures
 from worker.bench.figures import plus_minus
 from worker.bench.sections import Machine
 from worker.machine import human_bytes
-from worker.model.calibration import KINDS, Fit, Kind, group_of
+from worker.model.calibration import KINDS, Fit, Kind, Mode, group_of
 
 FORMAT = "worker-bench-decisions-1"
 MAX_LOST = 0.03  # share of questions
@@ -63,7 +64,7 @@ class DecisionLevel(msgspec.Struct, frozen=True, kw_only=True):
     per_s: float = 0.0
     tokens: int = 0
     prompt_version: int = 0
-    modes: tuple[str, ...] = ()
+    modes: dict[Kind, Mode] = {}
     temperatures: dict[Kind, float] = {}
     questions: dict[Kind, int] = {}
     held_out: dict[Kind, Fit] = {}
@@ -95,11 +96,16 @@ class DecisionReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scored(msgspec.Struct, frozen=True):
-    """A level's answers as predictions: as they are, and with the other half's temperatures."""
+    """A level's answers as predictions: as they are, and with the other half's temperatures.
+
+    kinds  of each, as temperatures are fitted; None: it was read in another mode than most
+    modes  by kind
+    """
 
     plain: Predictions
     calibrated: Predictions
-    kinds: tuple[Kind, ...]
+    kinds: tuple[Kind | None, ...]
+    modes: dict[Kind, Mode]
 
 
 def scored(found: DecisionAnswers) -> Scored:
@@ -110,10 +116,16 @@ def scored(found: DecisionAnswers) -> Scored:
         [answer.right for answer in answers],
         [answer.state for answer in answers],
     )
-    kinds: tuple[Kind, ...] = tuple(
-        group_of(answer.kind, len(answer.probabilities)) for answer in answers
+    groups: list[Kind] = [group_of(answer.kind, len(answer.probabilities)) for answer in answers]
+    counts: Counter[tuple[Kind, Mode]] = Counter(
+        zip(groups, (answer.mode for answer in answers), strict=True)
     )
-    return Scored(plain, cross_fitted(plain, kinds), kinds)
+    modes: dict[Kind, Mode] = {group: mode for (group, mode), _ in reversed(counts.most_common())}
+    kinds: tuple[Kind | None, ...] = tuple(
+        group if modes[group] == answer.mode else None
+        for group, answer in zip(groups, answers, strict=True)
+    )
+    return Scored(plain, cross_fitted(plain, kinds), kinds, modes)
 
 
 def with_answers(level: DecisionLevel, found: DecisionAnswers, mine: Scored) -> DecisionLevel:
@@ -138,7 +150,7 @@ def with_answers(level: DecisionLevel, found: DecisionAnswers, mine: Scored) -> 
         per_s=len(answers) / found.seconds,
         tokens=found.tokens,
         prompt_version=found.prompt_version,
-        modes=tuple(sorted({answer.mode for answer in answers})),
+        modes=mine.modes,
         temperatures=fitted,
         questions=questions,
         held_out=held_out,

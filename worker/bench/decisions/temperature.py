@@ -52,7 +52,7 @@ def apply(found: Predictions, temperature: float) -> Predictions:
     return Predictions(rows, found.right, found.states)
 
 
-def cross_fitted(found: Predictions, kinds: Sequence[Kind]) -> Predictions:
+def cross_fitted(found: Predictions, kinds: Sequence[Kind | None]) -> Predictions:
     """Each half of the questions with the temperatures that were fitted on the other half; a kind
     with too few questions as it is."""
     rows = list(found.rows)
@@ -77,12 +77,12 @@ def halves(states: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int
 
 
 def temperatures(
-    found: Predictions, kinds: Sequence[Kind]
+    found: Predictions, kinds: Sequence[Kind | None]
 ) -> tuple[dict[Kind, float], dict[Kind, int], dict[Kind, Fit]]:
     """By kind: the temperature, the number of questions that it was fitted on, and what it changes
     on the others. A kind with too few questions has none.
 
-    kinds: of each question, as `group_of` tells
+    kinds: of each question, as `group_of` tells; None: it is left out
     """
     fitted: dict[Kind, float] = {}
     questions: dict[Kind, int] = {}
