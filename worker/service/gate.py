@@ -186,7 +186,7 @@ class Gate:
             )
         if state is State.READY and _is_work(scope):
             try:
-                if path in paths.WRITING:
+                if path in paths.WRITING or path in paths.DECIDING:
                     self._worker.loaded.check_writes()
                 self._worker.loaded.engine.check_place(self._num_entering)
             except RequestError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Self
 
@@ -84,22 +85,30 @@ async def _decide(
     try:
         body = await preparing.body_by(request, shape, decode)
         made = await preparing.make(request, body.asked, facts, _prepare, body, facts, chat)
+        with _errors_of(body.asked):
+            facts.adapters.check_key(made.plan.request.prompt.key)
+            return DecisionExchange(made.plan, preparing, request.url.path, made.reply)
     except UnprocessableError as error:
         return _refusal(error)
-    facts.adapters.check_key(made.plan.request.prompt.key)
-    return DecisionExchange(made.plan, preparing, request.url.path, made.reply)
 
 
 def _prepare(
     body: DecisionBody, facts: ModelFacts, chat: ChatFormat | None, budget: Budget
 ) -> _Prepared:
     media, asked = MediaInputs(facts.media, budget), body.asked
+    with _errors_of(asked):
+        if isinstance(asked, DecisionRequest):
+            decision = openai.decision_of(asked, media)
+        else:
+            decision = systemone.decision_of(asked, body.parts, media)
+        return _Prepared(asked, decision, plan_of(decision, facts, chat, budget))
+
+
+def _errors_of(asked: DecisionRequest | SystemOneRequest) -> AbstractContextManager[None]:
+    """What is wrong is told as the body's API does."""
     if isinstance(asked, DecisionRequest):
-        decision = openai.decision_of(asked, media)
-        return _Prepared(asked, decision, plan_of(decision, facts, chat, budget))
-    with as_unprocessable((*asked.questions, *(asked.assets or {}))):
-        decision = systemone.decision_of(asked, body.parts, media)
-        return _Prepared(asked, decision, plan_of(decision, facts, chat, budget))
+        return nullcontext()
+    return as_unprocessable((*asked.questions, *(asked.assets or {})))
 
 
 def _refusal(error: UnprocessableError) -> ASGIApp:
@@ -114,7 +123,7 @@ def _refusal(error: UnprocessableError) -> ASGIApp:
     return refuse
 
 
-_NOTE = "The lift has been stuck since noon."
+_NOTE = "Once again the lift is stuck, since noon."
 _LIFTS = {"value": "lifts", "description": "doors, cabins"}
 _TEXTS: dict[str, Any] = {
     "input": _NOTE,
