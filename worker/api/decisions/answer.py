@@ -28,7 +28,7 @@ class Diagnostics(msgspec.Struct):
     """
 
     label_mass: float
-    prompt_version: str
+    prompt_version: int
     orders: int
     flips: int
     mode: str

@@ -22,11 +22,11 @@ from worker.api.intake.prompts import to_be_continued
 from worker.chat.format import ChatFormat
 from worker.chat.message import Message
 from worker.chat.thinking import Thinking
-from worker.engine.request import Medium, Prompt
+from worker.engine.request import Medium, Prompt, check_length
 from worker.errors import RequestError
 
 # Changes with each word of a prompt: a calibration is for one version.
-PROMPT_VERSION = "1"
+PROMPT_VERSION = 1
 
 # Letters and digits, which no template escapes or trims, and nobody sends by accident.
 _MARK = uuid.uuid4().hex
@@ -66,6 +66,7 @@ class PromptLayout:
         """Its tokens and media. Raises RequestError, also for a text that no context holds."""
         text = _CONTENT.sub(lambda found: self._contents[int(found[1])], self._before)
         tokens, media = self._read(text, is_first=True)
+        check_length(len(tokens), self._facts.max_length, self._param, output=1)
         return Prompt(tuple(tokens), checkpoints=(len(tokens),), media=media)
 
     def suffix(self, question: str) -> tuple[tuple[int, ...], tuple[Medium, ...]]:

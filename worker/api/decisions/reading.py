@@ -305,7 +305,8 @@ def _log_options(view: _View, scores: Sequence[Score]) -> np.ndarray:
 
 
 def _log_sum(values: Sequence[float] | np.ndarray) -> float:
-    return float(np.logaddexp.reduce(np.asarray(values, np.float64)))
+    with np.errstate(invalid="ignore"):
+        return float(np.logaddexp.reduce(np.asarray(values, np.float64)))
 
 
 def _mean(asked: _Asked, scores: Sequence[Score]) -> tuple[np.ndarray, np.ndarray]:
