@@ -11,8 +11,8 @@ import pytest
 from worker.gguf.header import Identity, ModelFile
 from worker.model.calibration import (
     FORMAT,
-    Calibration,
     CalibrationError,
+    DecisionCalibration,
     calibration_path,
     hash_of,
     load_calibration,
@@ -30,8 +30,8 @@ def files_of(path: Path) -> list[ModelFile]:
     return [ModelFile(str(path), Identity.of(path.stat()), 0)]
 
 
-def measured(path: Path) -> Calibration:
-    found = Calibration(
+def measured(path: Path) -> DecisionCalibration:
+    found = DecisionCalibration(
         format=FORMAT, created="2026-11-28T10:00:00+00:00", model="m",
         sha256=hash_of(files_of(path)), size_bytes=path.stat().st_size,
         modified_ns=(path.stat().st_mtime_ns,), prompt_version="1", orders=2,

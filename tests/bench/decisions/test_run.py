@@ -13,7 +13,7 @@ import pytest
 from worker.bench.decisions.report import DecisionReport
 from worker.cli.main import main
 from worker.demo import MODEL_PATH
-from worker.model.calibration import Calibration, calibration_path
+from worker.model.calibration import DecisionCalibration, calibration_path
 
 STATE = {
     "state": "Question: What is the capital of France?",
@@ -48,7 +48,7 @@ def test_a_level_is_asked(
     }  # fmt: skip
     assert level.temperatures == {}  # of six questions none can be fitted
     assert {path.name for path in out.iterdir()} == {"report.json", "report.md", "report.svg"}
-    found = msgspec.json.decode(calibration_path(model).read_bytes(), type=Calibration)
+    found = msgspec.json.decode(calibration_path(model).read_bytes(), type=DecisionCalibration)
     assert found.sha256 == hashlib.sha256(model.read_bytes()).hexdigest()
     assert found.modes == dict.fromkeys(("statement", "choice", "scale"), "letters")
 

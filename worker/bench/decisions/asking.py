@@ -16,7 +16,7 @@ from worker.bench.plan import Questions
 from worker.bench.stages import BenchStage, StageJob
 from worker.errors import BackendError
 from worker.lifecycle.server_process import ServerAddress
-from worker.model.calibration import Kind, Mode
+from worker.model.calibration import QuestionKind, ScoringMode
 
 _LIMIT_S = 600.0
 _MOST = 400  # questions of one request
@@ -30,14 +30,14 @@ class DecisionAnswer(msgspec.Struct, frozen=True, kw_only=True):
     state          the number of its state
     """
 
-    kind: Kind
+    kind: QuestionKind
     probabilities: tuple[float, ...]
     right: int
     state: int
     label_mass: float
     orders: int
     flips: int
-    mode: Mode
+    mode: ScoringMode
 
 
 class DecisionAnswers(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +57,7 @@ class _Diagnostics(msgspec.Struct):
     prompt_version: str
     orders: int
     flips: int
-    mode: Mode
+    mode: ScoringMode
 
 
 class _Answer(msgspec.Struct):

@@ -31,7 +31,7 @@ from worker.bench.stages import MACHINE, StageJob
 from worker.errors import BackendError, UsageError, WorkerError
 from worker.files import atomic_write
 from worker.model import calibration
-from worker.model.calibration import Calibration, calibration_path
+from worker.model.calibration import DecisionCalibration, calibration_path
 
 _EXPECTED_S = 60.0  # of a level, until the pace is known
 
@@ -130,7 +130,7 @@ class DecisionBench:
     def _write(self, level: DecisionLevel, file: File) -> Events[str | None]:
         """Write the calibration beside the level's file; its path, None if that fails."""
         settings, parts = self._plan.settings, file.config.files
-        made = Calibration(
+        made = DecisionCalibration(
             format=calibration.FORMAT,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             model=file.config.name or Path(file.path).stem,
