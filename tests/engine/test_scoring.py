@@ -19,14 +19,14 @@ from worker.cache.store import Store
 from worker.engine.backend import BatchError
 from worker.engine.engine import Engine
 from worker.engine.request import GenerationParams, Prompt, Request
-from worker.engine.scoring import Score, Scored, ScoreRequest, Suffix, log_probabilities
+from worker.engine.scoring import Score, Scored, ScoringRequest, Suffix, log_probabilities
 from worker.errors import BackendError, ContextLengthError, RequestError
 
 STATE = [7, 3, 9, 4, 1, 8, 2, 6, 5, 3, 3, 1]
 
 
-def scores_of(*suffixes: Suffix, name: str = "s", state: list[int] = STATE) -> ScoreRequest:
-    return ScoreRequest(id=name, prompt=Prompt(tuple(state)), suffixes=suffixes)
+def scores_of(*suffixes: Suffix, name: str = "s", state: list[int] = STATE) -> ScoringRequest:
+    return ScoringRequest(id=name, prompt=Prompt(tuple(state)), suffixes=suffixes)
 
 
 def letters(count: int, first: int = 10) -> list[Suffix]:
@@ -44,7 +44,7 @@ def log_p(backend: FakeBackend, tokens: list[int], token: int) -> float:
     return (5.0 if token == said else 0.0) - float(total)
 
 
-def check_scores_of(backend: FakeBackend, asked: ScoreRequest, delta: Any) -> None:
+def check_scores_of(backend: FakeBackend, asked: ScoringRequest, delta: Any) -> None:
     """The delta holds what the fake says of each suffix, alone."""
     assert isinstance(delta, Scored)
     assert delta.error is None
@@ -246,7 +246,7 @@ def test_log_probabilities_are_of_the_whole_vocabulary() -> None:
         (scores_of(Suffix((1,) * 200)), ContextLengthError),
     ],
 )
-def test_what_cannot_be_scored_is_refused(asked: ScoreRequest, error: type[RequestError]) -> None:
+def test_what_cannot_be_scored_is_refused(asked: ScoringRequest, error: type[RequestError]) -> None:
     """Native code sees neither unknown tokens nor texts that the context does not hold."""
     with pytest.raises(error):
         engine_over(FakeBackend(num_cells=64)).check(asked)
@@ -256,7 +256,7 @@ def test_cells_for_few_suffixes_are_enough() -> None:
     """Where the cache holds the state and one suffix, all suffixes are scored one after another."""
     backend = FakeBackend(num_cells=32)
     engine = engine_over(backend)
-    asked = ScoreRequest(
+    asked = ScoringRequest(
         id="s",
         prompt=Prompt(tuple(STATE)),
         suffixes=tuple(Suffix((n + 1,) * 12, candidates=(1,)) for n in range(6)),
@@ -276,7 +276,7 @@ def test_scores_of_the_library_are_those_of_echo(tmp_path: Path, unified: bool) 
     suffixes = tuple(Suffix(tokens, num_scored=3, candidates=(7, 11)) for tokens in own)
     with load(path, num_cells=2048, unified=unified) as backend:
         engine = Engine(backend, time.perf_counter)
-        asked = ScoreRequest(id="s", prompt=Prompt(state), suffixes=suffixes)
+        asked = ScoringRequest(id="s", prompt=Prompt(state), suffixes=suffixes)
         engine.check(asked)
         engine.add(asked)
         found: Any = run(engine)["s"][-1]

@@ -11,8 +11,8 @@ import pytest
 from worker.gguf.header import Identity, ModelFile
 from worker.model.calibration import (
     FORMAT,
-    Calibration,
     CalibrationError,
+    DecisionCalibration,
     calibration_path,
     hash_of,
     load_calibration,
@@ -30,11 +30,11 @@ def files_of(path: Path) -> list[ModelFile]:
     return [ModelFile(str(path), Identity.of(path.stat()), 0)]
 
 
-def measured(path: Path) -> Calibration:
-    found = Calibration(
+def measured(path: Path) -> DecisionCalibration:
+    found = DecisionCalibration(
         format=FORMAT, created="2026-11-28T10:00:00+00:00", model="m",
         sha256=hash_of(files_of(path)), size_bytes=path.stat().st_size,
-        modified_ns=(path.stat().st_mtime_ns,), prompt_version=1, orders=2,
+        modified_ns=(path.stat().st_mtime_ns,), prompt_version="1", orders=2,
         modes={"statement": "letters", "choice": "texts", "scale": "letters"},
         temperatures={"statement": 1.5, "choice": 2.0}, questions={}, held_out={},
     )  # fmt: skip
@@ -116,8 +116,8 @@ def test_two_options_are_a_statement(model: Path) -> None:
 def test_it_is_for_one_way_to_ask(model: Path) -> None:
     """Another prompt, number of orders or mode has no temperature."""
     found = measured(model)
-    assert found.is_for(1, 2)
-    assert not found.is_for(2, 2)
-    assert not found.is_for(1, 1)
+    assert found.is_for("1", 2)
+    assert not found.is_for("2", 2)
+    assert not found.is_for("1", 1)
     assert found.temperature("statement", 2, "texts") is None
     assert found.temperature("choice", 3, "letters") is None

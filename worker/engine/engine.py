@@ -21,7 +21,7 @@ from worker.engine.scheduler import Scheduler
 from worker.engine.scoring import (
     ScoredSequence,
     ScoreJob,
-    ScoreRequest,
+    ScoringRequest,
     check_scores,
     log_probabilities,
 )
@@ -120,7 +120,7 @@ class Engine:
                 raise RequestError("This worker makes no vectors.", hint="Start it with --pooling.")
             self.lane.check(request, self.backend.vocab_size)
             return
-        if isinstance(request, ScoreRequest):
+        if isinstance(request, ScoringRequest):
             check_scores(request, self.backend.vocab_size, self.backend.max_length)
             return
         check_request(request, self.backend.vocab_size, self.backend.max_length)
@@ -130,7 +130,7 @@ class Engine:
         if isinstance(request, EmbeddingRequest) and self.lane is not None:
             self.lane.add(request)
             return
-        if isinstance(request, ScoreRequest):
+        if isinstance(request, ScoringRequest):
             self._jobs[request.id] = job = ScoreJob(request, self._clock())
             self._add_suffixes(job)
             self.snapshot = self._take_snapshot()

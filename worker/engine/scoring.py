@@ -44,7 +44,7 @@ def _nothing(_: Sequence[Score]) -> Iterable[int]:
     return ()
 
 
-class ScoreRequest(Request, frozen=True, kw_only=True):
+class ScoringRequest(Request, frozen=True, kw_only=True):
     """Suffixes of one state, each scored by the model's own distribution over its vocabulary.
 
     `prompt` is the state. It is computed once, and each suffix goes on from it as a sequence of the
@@ -71,7 +71,7 @@ class Scored(Delta, frozen=True):
     scores: tuple[Score, ...] = ()
 
 
-def check_scores(request: ScoreRequest, vocab_size: int, max_length: int) -> None:
+def check_scores(request: ScoringRequest, vocab_size: int, max_length: int) -> None:
     """Raise RequestError for what must not reach native code."""
     state, param = request.prompt.tokens, request.params.prompt_param
     if not state or not request.suffixes:
@@ -149,7 +149,7 @@ class ScoredSequence(EngineSequence):
 
 
 class ScoreJob:
-    """A ScoreRequest on its way: some of its suffixes are sequences, the others wait here.
+    """A ScoringRequest on its way: some of its suffixes are sequences, the others wait here.
 
     is_begun      one was a sequence
     is_again      all have their scores, and what is doubtful is scored once more
@@ -157,7 +157,7 @@ class ScoreJob:
     has_branches  some begin with another one
     """
 
-    def __init__(self, request: ScoreRequest, now: float) -> None:
+    def __init__(self, request: ScoringRequest, now: float) -> None:
         self.request = request
         self.params = msgspec.structs.replace(request.params, max_tokens=0)
         self.is_begun = self.is_again = False

@@ -28,7 +28,7 @@ from worker.lifecycle.slots import named_slots
 from worker.llama.companion import Heads
 from worker.llama.process.pipe import write
 from worker.llama.weights import Weights
-from worker.model.calibration import Calibration, CalibrationError, load_calibration
+from worker.model.calibration import CalibrationError, DecisionCalibration, load_calibration
 from worker.model.config import ModelConfig
 from worker.settings import Settings
 
@@ -42,7 +42,7 @@ class LoadedParts(NamedTuple):
     recalled: Recalled | None
     media: MediaReader | None
     vram_bytes: int
-    calibration: Calibration | None = None
+    calibration: DecisionCalibration | None = None
 
     def close(self) -> None:
         if self.media is not None:
@@ -130,7 +130,7 @@ def load_parts(
         raise
 
 
-def _calibration(settings: Settings, config: ModelConfig) -> Calibration | None:
+def _calibration(settings: Settings, config: ModelConfig) -> DecisionCalibration | None:
     """What was measured for this file's decisions; of one that cannot be used a line in the log."""
     if not settings.decisions_calibration:
         return None

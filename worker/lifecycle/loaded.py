@@ -28,7 +28,7 @@ from worker.llama.process.memory import return_pages
 from worker.llama.residency import placements
 from worker.memory.buffers import is_fused
 from worker.memory.plan import MemoryPlan
-from worker.model.calibration import Calibration
+from worker.model.calibration import DecisionCalibration
 from worker.model.config import ModelConfig
 from worker.settings import Settings
 
@@ -73,7 +73,7 @@ class Loaded:
     slots: NamedSlots
     media: MediaReader | None
     loaded_vram_bytes: int
-    calibration: Calibration | None = None
+    calibration: DecisionCalibration | None = None
     is_away: bool = False
 
     @property

@@ -18,9 +18,9 @@ _MAX_BYTES = 1 << 20
 _CHUNK = 1 << 20
 
 # statement: true or false; choice: one of several; scale: one of ordered levels
-Kind = Literal["statement", "choice", "scale"]
-Mode = Literal["letters", "texts"]
-KINDS: tuple[Kind, ...] = ("statement", "choice", "scale")
+QuestionKind = Literal["statement", "choice", "scale"]
+ScoringMode = Literal["letters", "texts"]
+KINDS: tuple[QuestionKind, ...] = ("statement", "choice", "scale")
 Temperature = Annotated[float, msgspec.Meta(gt=0.0, le=1000.0)]
 
 
@@ -28,7 +28,7 @@ class CalibrationError(WorkerError, code="CALIBRATION"):
     """A calibration that cannot be used for this file."""
 
 
-class Fit(msgspec.Struct, frozen=True, kw_only=True):
+class TemperatureFit(msgspec.Struct, frozen=True, kw_only=True):
     """What a temperature changes on questions that it was not fitted on.
 
     nll, ece  without and with the temperature
@@ -40,7 +40,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     ece: tuple[float, float]
 
 
-class Calibration(msgspec.Struct, frozen=True, kw_only=True):
+class DecisionCalibration(msgspec.Struct, frozen=True, kw_only=True):
     """One file's temperatures, and what they were measured with.
 
     sha256          of the bytes of all files of the model, one after the other
@@ -57,14 +57,14 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
     size_bytes: int
     modified_ns: tuple[int, ...]
-    prompt_version: int
+    prompt_version: str
     orders: int
-    modes: dict[Kind, Mode]
-    temperatures: dict[Kind, Temperature]
-    questions: dict[Kind, int]
-    held_out: dict[Kind, Fit]
+    modes: dict[QuestionKind, ScoringMode]
+    temperatures: dict[QuestionKind, Temperature]
+    questions: dict[QuestionKind, int]
+    held_out: dict[QuestionKind, TemperatureFit]
 
-    def temperature(self, kind: Kind, num_options: int, mode: Mode) -> float | None:
+    def temperature(self, kind: QuestionKind, num_options: int, mode: ScoringMode) -> float | None:
         """What divides the options' log-probabilities; None: it was not measured.
 
         Two options have the temperature of statements, whatever the question's type, so that a
@@ -73,12 +73,12 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
         group = group_of(kind, num_options)
         return self.temperatures.get(group) if self.modes.get(group) == mode else None
 
-    def is_for(self, prompt_version: int, orders: int) -> bool:
+    def is_for(self, prompt_version: str, orders: int) -> bool:
         """Whether questions that are asked so have these temperatures."""
         return (self.prompt_version, self.orders) == (prompt_version, orders)
 
 
-def group_of(kind: Kind, num_options: int) -> Kind:
+def group_of(kind: QuestionKind, num_options: int) -> QuestionKind:
     """The kind whose temperature a question has."""
     return "statement" if kind == "choice" and num_options == 2 else kind
 
@@ -88,7 +88,7 @@ def calibration_path(model: str | Path) -> Path:
     return Path(f"{model}{_SUFFIX}")
 
 
-def load_calibration(files: Sequence[ModelFile]) -> Calibration | None:
+def load_calibration(files: Sequence[ModelFile]) -> DecisionCalibration | None:
     """The calibration beside a model's files; None: there is none.
 
     Hashes the files, about a second for each GB, if they are not as they were when they were
@@ -102,7 +102,7 @@ def load_calibration(files: Sequence[ModelFile]) -> Calibration | None:
             data = file.read(_MAX_BYTES + 1)
         if len(data) > _MAX_BYTES:
             raise _unusable(path, "is too large")
-        found = msgspec.json.decode(data, type=Calibration)
+        found = msgspec.json.decode(data, type=DecisionCalibration)
         same = [file.identity.mtime_ns for file in files] == list(found.modified_ns)
         if found.size_bytes != sum(file.size for file in files) or (
             not same and found.sha256 != hash_of(files)

@@ -12,7 +12,7 @@ import msgspec
 from worker.api.decisions import openai, systemone
 from worker.api.decisions.layout import PROMPT_VERSION
 from worker.api.decisions.openai_schemas import DecisionRequest
-from worker.api.decisions.question import Decision, Reading
+from worker.api.decisions.question import AnswerReading, Decision
 from worker.api.decisions.request_body import DecisionBody, read_decision
 from worker.api.decisions.systemone import as_unprocessable
 from worker.api.decisions.systemone_schemas import SystemOneRequest
@@ -65,8 +65,8 @@ def system_one_decision(
         return systemone.decision_of(asked, given.parts, media or MediaInputs())
 
 
-def reading(*probabilities: float, temperature: float | None = None) -> Reading:
-    return Reading(probabilities, 0.75, 2, 1, "letters", temperature)
+def reading(*probabilities: float, temperature: float | None = None) -> AnswerReading:
+    return AnswerReading(probabilities, 0.75, 2, 1, "letters", temperature)
 
 
 DIAGNOSTICS = {

@@ -6,7 +6,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from worker.api.decisions.question import Decision, Kind, Option, Question, Reading
+from worker.api.decisions.question import (
+    AnswerOption,
+    AnswerReading,
+    Decision,
+    QuestionKind,
+    TypedQuestion,
+)
 from worker.api.decisions.reading import Plan, plan_of
 from worker.api.intake.facts import ModelFacts
 from worker.budget import UNBOUNDED
@@ -17,7 +23,7 @@ from worker.engine.scoring import Scored
 from worker.llama.backend import LlamaBackend
 from worker.settings import Settings
 
-TRUTH = (Option(True, "true"), Option(False, "false"))
+TRUTH = (AnswerOption(True, "true"), AnswerOption(False, "false"))
 
 
 class ReadingModel(NamedTuple):
@@ -28,7 +34,7 @@ class ReadingModel(NamedTuple):
 
     def plan(
         self,
-        *questions: Question,
+        *questions: TypedQuestion,
         state: str = "A dog barks.",
         plain: bool = False,
         **settings: Any,
@@ -52,12 +58,12 @@ class ReadingModel(NamedTuple):
             raise found.error
         return found
 
-    def read(self, *questions: Question, **given: Any) -> list[Reading]:
+    def read(self, *questions: TypedQuestion, **given: Any) -> list[AnswerReading]:
         plan = self.plan(*questions, **given)
         return plan.readings(self.scored(plan).scores)
 
 
-def asks(kind: Kind, text: str, *options: str | Option) -> Question:
+def asks(kind: QuestionKind, text: str, *options: str | AnswerOption) -> TypedQuestion:
     """A question; options without a description are texts."""
-    given = tuple(o if isinstance(o, Option) else Option(o, o) for o in options)
-    return Question(kind, "questions[0]", text, given or TRUTH)
+    given = tuple(o if isinstance(o, AnswerOption) else AnswerOption(o, o) for o in options)
+    return TypedQuestion(kind, "questions[0]", text, given or TRUTH)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.api.decisions.reading_model import ReadingModel
 from tests.support.models import templates
-from worker.api.decisions.layout import PROMPT_VERSION, Layout
+from worker.api.decisions.layout import PROMPT_VERSION, PromptLayout
 from worker.api.decisions.question import Decision
 from worker.api.intake.media_inputs import MediaInputs
 from worker.chat.format import ChatFormat
@@ -22,12 +22,12 @@ STATE = "The lift has been stuck since noon."
 
 def layout_of(
     model: ReadingModel, *state: Message, template: str | None = None, plain: bool = False
-) -> Layout:
+) -> PromptLayout:
     chat = None if plain else model.chat
     if template is not None:
         chat = ChatFormat(ChatTemplate(template, bos="<s>", eos="</s>"), {})
     decision = Decision(state or (Message(role="user", content=STATE),), ())
-    return Layout(decision, chat, model.facts, MediaInputs())
+    return PromptLayout(decision, chat, model.facts, MediaInputs())
 
 
 def spelled(model: ReadingModel, tokens: tuple[int, ...]) -> str:
@@ -128,7 +128,7 @@ def test_a_thought_that_cannot_be_closed_is_an_error(
     chat = ChatFormat(ChatTemplate(ALWAYS + "{# </think> #}", bos="", eos=""), {})
     monkeypatch.setattr(chat.thoughts, "is_inside", lambda _: True)
     with pytest.raises(RequestError) as caught:
-        Layout(
+        PromptLayout(
             Decision((Message(role="user", content="x"),), (), "state"),
             chat,
             reading_model.facts,
@@ -159,7 +159,7 @@ def test_a_state_that_is_too_long_has_both_counts(reading_model: ReadingModel) -
     facts = msgspec.structs.replace(reading_model.facts, max_length=16)
     long = Decision((Message(role="user", content="word " * 5_000),), ())
     with pytest.raises(ContextLengthError) as caught:
-        Layout(long, reading_model.chat, facts, MediaInputs()).state()
+        PromptLayout(long, reading_model.chat, facts, MediaInputs()).state()
     assert "16" in caught.value.message
 
 

@@ -17,7 +17,7 @@ from tests.api.decisions.asked import (
 )
 from tests.support.cases import for_each
 from worker.api.decisions.openai import reply_of
-from worker.api.decisions.question import Option
+from worker.api.decisions.question import AnswerOption
 from worker.api.intake.media_inputs import MediaInputs
 from worker.chat.message import Call, Message
 from worker.errors import RequestError
@@ -64,7 +64,10 @@ def test_each_type() -> None:
         "statement", "broken", "questions[0]",
     )  # fmt: skip
     assert [option.value for option in statement.options] == [True, False]
-    assert which.options == (Option("lifts", "lifts", "doors, cabins"), Option(False, "false"))
+    assert which.options == (
+        AnswerOption("lifts", "lifts", "doors, cabins"),
+        AnswerOption(False, "false"),
+    )
     assert which.instructions == "Who repairs it?"
     assert [option.text for option in scale.options] == ["can wait", "today", "now"]
     assert scale.options[2].description == "!"

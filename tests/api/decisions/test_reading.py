@@ -12,13 +12,13 @@ import pytest
 
 from tests.api.decisions.reading_model import TRUTH, ReadingModel, asks
 from worker.api.decisions import reading
-from worker.api.decisions.question import Kind, Option
+from worker.api.decisions.question import AnswerOption, QuestionKind
 from worker.api.decisions.reading import TIE, Plan
 from worker.engine.output import token_logprob
 from worker.engine.request import GenerationParams, Prompt, Request
 from worker.engine.scoring import Score, log_probabilities
 from worker.errors import BackendError, RequestError
-from worker.model.calibration import Calibration
+from worker.model.calibration import DecisionCalibration
 
 # The demo model's weights are F16: how its rows are rounded depends on the rows beside them.
 NOISE = 2e-4
@@ -115,7 +115,7 @@ def test_rotations_show_each_option_first(reading_model: ReadingModel) -> None:
 
 SAME = (
     asks("statement", "A dog barks."),
-    asks("choice", "A dog barks.", Option(True, "true"), Option(False, "false")),
+    asks("choice", "A dog barks.", AnswerOption(True, "true"), AnswerOption(False, "false")),
     asks("choice", "A dog barks.", "yes", "no"),
 )
 
@@ -124,7 +124,7 @@ SAME = (
 def test_one_statement_has_one_probability(reading_model: ReadingModel, mode: str) -> None:
     """A statement, and a choice between true and false or yes and no, are one computation and the
     same float64, in any order and any mode; and nothing is asked twice."""
-    back = asks("choice", "A dog barks.", Option(False, "false"), Option(True, "true"))
+    back = asks("choice", "A dog barks.", AnswerOption(False, "false"), AnswerOption(True, "true"))
     reads = reading_model.read(*SAME, back, decisions=mode, decisions_orders=3)
     values = [read.probabilities[0] for read in reads[:3]] + [reads[3].probabilities[1]]
     assert len({*values}) == 1
@@ -213,7 +213,7 @@ def test_usage_is_of_the_request(reading_model: ReadingModel) -> None:
     assert plans[0].num_tokens == plans[0].request.num_tokens
 
 
-def asked_of(kind: Kind, values: list[list[float]]) -> tuple[Any, list[Score]]:
+def asked_of(kind: QuestionKind, values: list[list[float]]) -> tuple[Any, list[Score]]:
     """A question whose options have these ln p in each order, as letters."""
     count = len(values[0])
     views = tuple(
@@ -286,7 +286,7 @@ def calibration(**temperatures: float) -> Any:
             "modes": dict.fromkeys(temperatures, "letters"), "temperatures": temperatures,
             "questions": {}, "held_out": {},
         },
-        Calibration,
+        DecisionCalibration,
     )  # fmt: skip
 
 

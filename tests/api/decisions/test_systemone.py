@@ -22,7 +22,7 @@ from tests.api.decisions.asked import (
 )
 from tests.support.cases import for_each
 from worker.api.decisions.openai_schemas import DecisionRequest
-from worker.api.decisions.question import Question
+from worker.api.decisions.question import TypedQuestion
 from worker.api.decisions.systemone import UnprocessableError, reply_of
 from worker.api.decisions.systemone_schemas import SystemOneRequest
 from worker.api.intake.media_inputs import MediaInputs
@@ -56,7 +56,7 @@ def test_each_type() -> None:
     assert [each.text for each in scale.options] == ["can wait", "today", "now"]
 
 
-def neutral(question: Question) -> Question:
+def neutral(question: TypedQuestion) -> TypedQuestion:
     return msgspec.structs.replace(question, place="", name=None)
 
 

@@ -51,7 +51,7 @@ def answers(noise: float, count: int = 900, *, sharpness: float = 1.0) -> Decisi
                 label_mass=0.9, orders=2, flips=number % 10 == 0, mode="letters",
             )
         )  # fmt: skip
-    return DecisionAnswers(answers=tuple(found), prompt_version=3, tokens=count * 50, seconds=9.0)
+    return DecisionAnswers(answers=tuple(found), prompt_version="3", tokens=count * 50, seconds=9.0)
 
 
 def level(quant: str, size: int, found: DecisionAnswers | None, **more: object) -> DecisionLevel:
@@ -114,7 +114,7 @@ def test_measures_are_by_type() -> None:
         KINDS, 300
     )
     assert made.flips == pytest.approx(90 / 1800)
-    assert made.prompt_version == 3
+    assert made.prompt_version == "3"
     assert made.per_s == pytest.approx(100)
 
 

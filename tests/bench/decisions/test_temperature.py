@@ -7,7 +7,7 @@ import pytest
 
 from worker.bench.decisions.metrics import Predictions, measures
 from worker.bench.decisions.temperature import LEAST_QUESTIONS, apply, fit, halves, temperatures
-from worker.model.calibration import Kind
+from worker.model.calibration import QuestionKind
 
 RNG = np.random.default_rng(8)
 
@@ -68,8 +68,8 @@ def test_each_kind_has_its_own() -> None:
     few = predictions(1.0, LEAST_QUESTIONS)
     rows = [row.tolist() for each in (cool, warm, few) for row in each.rows]
     right = np.concatenate([cool.right, warm.right, few.right]).tolist()
-    counts: dict[Kind, int] = {"statement": 1200, "choice": 1200, "scale": LEAST_QUESTIONS}
-    kinds: list[Kind] = [kind for kind, count in counts.items() for _ in range(count)]
+    counts: dict[QuestionKind, int] = {"statement": 1200, "choice": 1200, "scale": LEAST_QUESTIONS}
+    kinds: list[QuestionKind] = [kind for kind, count in counts.items() for _ in range(count)]
     found = Predictions.of(rows, right, range(len(rows)))
     fitted, questions, held_out = temperatures(found, kinds)
     assert set(fitted) == {"statement", "choice"}

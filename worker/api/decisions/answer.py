@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import msgspec
 
 from worker.api.decisions.layout import PROMPT_VERSION
-from worker.api.decisions.question import Question, Reading
+from worker.api.decisions.question import AnswerReading, TypedQuestion
 
 
-class DecisionCalibration(msgspec.Struct):
+class AppliedCalibration(msgspec.Struct):
     """temperature: by which log-probabilities were divided"""
 
     temperature: float
@@ -32,10 +32,10 @@ class Diagnostics(msgspec.Struct):
     orders: int
     flips: int
     mode: str
-    calibration: DecisionCalibration | None
+    calibration: AppliedCalibration | None
 
 
-def diagnostics_of(reading: Reading) -> Diagnostics:
+def diagnostics_of(reading: AnswerReading) -> Diagnostics:
     temperature = reading.temperature
     return Diagnostics(
         label_mass=reading.label_mass,
@@ -43,11 +43,11 @@ def diagnostics_of(reading: Reading) -> Diagnostics:
         orders=reading.orders,
         flips=reading.flips,
         mode=reading.mode,
-        calibration=None if temperature is None else DecisionCalibration(temperature),
+        calibration=None if temperature is None else AppliedCalibration(temperature),
     )
 
 
-def likeliest(question: Question, reading: Reading) -> int:
+def likeliest(question: TypedQuestion, reading: AnswerReading) -> int:
     """The place of the option with the highest probability. Among equals the text decides: the
     order in which options are listed changes nothing."""
     places = range(len(question.options))

@@ -8,7 +8,7 @@ import msgspec
 
 from worker.api.answer.exchange import Exchange
 from worker.api.answer.shapes import error_body
-from worker.api.decisions.question import Reading
+from worker.api.decisions.question import AnswerReading
 from worker.api.decisions.reading import Plan
 from worker.api.intake.preparing import Preparing
 from worker.engine.scoring import Scored
@@ -23,7 +23,7 @@ class DecisionExchange(Exchange):
         plan: Plan,
         preparing: Preparing,
         path: str,
-        reply: Callable[[Sequence[Reading]], object],
+        reply: Callable[[Sequence[AnswerReading]], object],
     ) -> None:
         """Hand it to the engine. reply: of the readings, in the order of the questions
 

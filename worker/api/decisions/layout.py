@@ -38,7 +38,7 @@ _PLAIN_TAIL = "\nAnswer:"
 _SPOKEN = ("system", "user", "assistant")
 
 
-class Layout:
+class PromptLayout:
     """How one decision's prompt is written. Made in a thread: it renders and tokenizes.
 
     tail      text behind each question

@@ -25,6 +25,7 @@ from worker.api.decisions.openai_schemas import (
     DecisionRequest,
     DecisionUsage,
     ImagePart,
+    InputTextPart,
     ItemPart,
     JsonPart,
     LevelProbability,
@@ -34,7 +35,6 @@ from worker.api.decisions.openai_schemas import (
     ScoreAnswer,
     ScoreQuestion,
     SpokenPart,
-    TextPart,
 )
 from worker.api.decisions.options import (
     check_count,
@@ -43,7 +43,7 @@ from worker.api.decisions.options import (
     scale_options,
     statement_options,
 )
-from worker.api.decisions.question import Decision, Question, Reading
+from worker.api.decisions.question import AnswerReading, Decision, TypedQuestion
 from worker.api.intake.media_inputs import MediaInputs
 from worker.chat.message import Call, Message
 from worker.errors import RequestError
@@ -61,13 +61,13 @@ _FIELDS = {
 }
 # Who speaks -> parts of a message.
 _SPEAKS: dict[str, tuple[type[ItemPart], ...]] = {
-    "user": (TextPart, ImagePart, JsonPart),
-    "developer": (TextPart,),
-    "system": (TextPart,),
+    "user": (InputTextPart, ImagePart, JsonPart),
+    "developer": (InputTextPart,),
+    "system": (InputTextPart,),
     "assistant": (SpokenPart, RefusalPart),
 }
-_RETURNS: tuple[type[ItemPart], ...] = (TextPart, ImagePart)
-_ASKS: tuple[type[ItemPart], ...] = (TextPart, ImagePart, JsonPart)
+_RETURNS: tuple[type[ItemPart], ...] = (InputTextPart, ImagePart)
+_ASKS: tuple[type[ItemPart], ...] = (InputTextPart, ImagePart, JsonPart)
 
 
 def decision_of(body: DecisionRequest, media: MediaInputs) -> Decision:
@@ -82,9 +82,9 @@ def decision_of(body: DecisionRequest, media: MediaInputs) -> Decision:
 
 def _question(
     question: PredicateQuestion | ChoiceQuestion | ScoreQuestion, place: str, media: MediaInputs
-) -> Question:
+) -> TypedQuestion:
     where = f"{place}.instructions"
-    instructions = _said(question.instructions, where, _ASKS, media)
+    instructions = _text_of(question.instructions, where, _ASKS, media)
     if not instructions.strip():
         raise RequestError(f"{where} is empty.", param=where)
     match question:
@@ -98,7 +98,7 @@ def _question(
             kind = "scale"
             levels = [(each.label, each.description) for each in question.levels]
             options = scale_options(levels, f"{place}.levels", _LEAST)
-    return Question(kind, place, instructions, options, question.name)
+    return TypedQuestion(kind, place, instructions, options, question.name)
 
 
 def _state(given: str | list[DecisionItem], media: MediaInputs) -> tuple[Message, ...]:
@@ -121,14 +121,14 @@ def _messages(given: list[DecisionItem], media: MediaInputs) -> list[Message]:
         _check_fields(item, kind, place)
         if kind == "message":
             role = item.role or ""
-            said = _said(item.content or "", f"{place}.content", _SPEAKS[role], media)
+            said = _text_of(item.content or "", f"{place}.content", _SPEAKS[role], media)
             messages.append(Message(role=role, content=said))
         elif kind.endswith("_output"):
             name = called.get((kind.removesuffix("_output"), item.call_id or ""))
             if name is None:
                 where = f"{place}.call_id"
                 raise RequestError(f"{where} is of no call before it.", param=where)
-            said = _said(item.output or "", f"{place}.output", _RETURNS, media)
+            said = _text_of(item.output or "", f"{place}.output", _RETURNS, media)
             messages.append(Message(role="tool", content=said, call_id=item.call_id, name=name))
         else:
             call = _call(item)
@@ -161,7 +161,7 @@ def _call(item: DecisionItem) -> Call:
     return Call(item.call_id or "", name, arguments)
 
 
-def _said(
+def _text_of(
     given: str | Sequence[ItemPart], place: str, may: tuple[type[ItemPart], ...], media: MediaInputs
 ) -> str:
     """A line for each part."""
@@ -174,7 +174,7 @@ def _said(
             kind = part.__struct_config__.tag
             raise RequestError(f"{where} is of type {kind}, which has no place here.", param=where)
         match part:
-            case TextPart() | SpokenPart():
+            case InputTextPart() | SpokenPart():
                 said.append(part.text)
             case RefusalPart():
                 said.append(part.refusal)
@@ -186,7 +186,7 @@ def _said(
 
 
 def reply_of(
-    decision: Decision, readings: Sequence[Reading], model: str, num_tokens: int
+    decision: Decision, readings: Sequence[AnswerReading], model: str, num_tokens: int
 ) -> DecisionReply:
     """num_tokens: of the state and all questions"""
     answers = [
@@ -199,7 +199,9 @@ def reply_of(
     return DecisionReply(model, answers, usage)
 
 
-def _answer(question: Question, reading: Reading) -> PredicateAnswer | ChoiceAnswer | ScoreAnswer:
+def _answer(
+    question: TypedQuestion, reading: AnswerReading
+) -> PredicateAnswer | ChoiceAnswer | ScoreAnswer:
     name, found, told = question.name, reading.probabilities, diagnostics_of(reading)
     pairs = list(zip(question.options, found, strict=True))
     if question.kind == "statement":

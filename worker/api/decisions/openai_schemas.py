@@ -28,7 +28,7 @@ class CacheOptions(_Strict):
     ttl: str | None = None
 
 
-class TextPart(_Strict, tag_field="type", tag="input_text"):
+class InputTextPart(_Strict, tag_field="type", tag="input_text"):
     """A text."""
 
     text: str
@@ -62,8 +62,8 @@ class RefusalPart(_Strict, tag_field="type", tag="refusal"):
     refusal: str
 
 
-ItemPart = TextPart | ImagePart | JsonPart | SpokenPart | RefusalPart
-Instructions = str | list[TextPart | ImagePart | JsonPart]
+ItemPart = InputTextPart | ImagePart | JsonPart | SpokenPart | RefusalPart
+Instructions = str | list[InputTextPart | ImagePart | JsonPart]
 Role = Literal["user", "developer", "system", "assistant"]
 ItemKind = Literal[
     "message", "function_call", "function_call_output", "custom_tool_call",

@@ -4,42 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from worker.api.decisions.question import Option
+from worker.api.decisions.question import AnswerOption
 from worker.errors import RequestError, quantity
 from worker.limits import LEVELS, OPTIONS, QUESTIONS
 
-Given = tuple[str | bool, str | None]  # what the client gets back, and what it means
+GivenOption = tuple[str | bool, str | None]  # what the client gets back, and what it means
 
 _WORDS = {True: "true", False: "false"}
 
 
-def statement_options(true: str | None = None, false: str | None = None) -> tuple[Option, ...]:
+def statement_options(
+    true: str | None = None, false: str | None = None
+) -> tuple[AnswerOption, ...]:
     """true, false: when each of them is right"""
-    return Option(True, _WORDS[True], true or None), Option(False, _WORDS[False], false or None)
+    return AnswerOption(True, _WORDS[True], true or None), AnswerOption(
+        False, _WORDS[False], false or None
+    )
 
 
-def choice_options(given: Sequence[Given], place: str, least: int) -> tuple[Option, ...]:
+def choice_options(
+    given: Sequence[GivenOption], place: str, least: int
+) -> tuple[AnswerOption, ...]:
     """In the client's order. A text that reads as a boolean beside it stands in quotes.
 
     place: of the list, to name in errors. Raises RequestError.
     """
     check_count(len(given), place, least, OPTIONS.most)
     spoken = {_WORDS[value] for value, _ in given if isinstance(value, bool)}
-    found: list[Option] = []
+    found: list[AnswerOption] = []
     for value, description in given:
         text = _WORDS[value] if isinstance(value, bool) else value
         if value in spoken:
             text = f'"{value}"'
-        found.append(Option(value, text, description or None))
-    return _checked(found, place)
+        found.append(AnswerOption(value, text, description or None))
+    return _distinct(found, place)
 
 
 def scale_options(
     given: Sequence[tuple[str, str | None]], place: str, least: int
-) -> tuple[Option, ...]:
+) -> tuple[AnswerOption, ...]:
     """The lowest first. Raises RequestError; see `choice_options`."""
     check_count(len(given), place, least, LEVELS.most)
-    return _checked([Option(label, label, told or None) for label, told in given], place)
+    return _distinct([AnswerOption(label, label, told or None) for label, told in given], place)
 
 
 def check_count(count: int, place: str, least: int, most: int) -> None:
@@ -59,7 +65,7 @@ def check_questions(count: int) -> None:
         )
 
 
-def _checked(options: list[Option], place: str) -> tuple[Option, ...]:
+def _distinct(options: list[AnswerOption], place: str) -> tuple[AnswerOption, ...]:
     seen: set[str] = set()
     for number, option in enumerate(options):
         where = f"{place}[{number}]"

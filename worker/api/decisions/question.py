@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 
 from worker.api.intake.media_inputs import MediaInputs
 from worker.chat.message import Message
+from worker.model.calibration import QuestionKind, ScoringMode
 
-Kind = Literal["statement", "choice", "scale"]
 
-
-class Option(msgspec.Struct, frozen=True):
+class AnswerOption(msgspec.Struct, frozen=True):
     """One of the answers that a question allows.
 
     value        what the client gets back
@@ -25,7 +22,7 @@ class Option(msgspec.Struct, frozen=True):
     description: str | None = None
 
 
-class Question(msgspec.Struct, frozen=True):
+class TypedQuestion(msgspec.Struct, frozen=True):
     """What is asked about the state.
 
     kind     statement: whether it is true, options are true and false in this order;
@@ -35,10 +32,10 @@ class Question(msgspec.Struct, frozen=True):
     instructions  text; JSON values are written as JSON
     """
 
-    kind: Kind
+    kind: QuestionKind
     place: str
     instructions: str
-    options: tuple[Option, ...]
+    options: tuple[AnswerOption, ...]
     name: str | None = None
 
 
@@ -50,12 +47,12 @@ class Decision(msgspec.Struct, frozen=True):
     """
 
     state: tuple[Message, ...]
-    questions: tuple[Question, ...]
+    questions: tuple[TypedQuestion, ...]
     param: str = "input"
     media: MediaInputs = msgspec.field(default_factory=MediaInputs)
 
 
-class Reading(msgspec.Struct, frozen=True):
+class AnswerReading(msgspec.Struct, frozen=True):
     """How a question was answered.
 
     probabilities  of the options in the question's order, float64, their sum is 1
@@ -71,5 +68,5 @@ class Reading(msgspec.Struct, frozen=True):
     label_mass: float
     orders: int
     flips: int
-    mode: Literal["letters", "texts"]
+    mode: ScoringMode
     temperature: float | None = None

@@ -6,21 +6,26 @@ import string
 import uuid
 from collections.abc import Sequence
 from itertools import product
-from typing import Literal, Self
+from typing import Self
 
 import msgspec
 import numpy as np
 
-from worker.api.decisions.layout import PROMPT_VERSION, Layout
-from worker.api.decisions.question import Decision, Kind, Option, Question, Reading
+from worker.api.decisions.layout import PROMPT_VERSION, PromptLayout
+from worker.api.decisions.question import (
+    AnswerOption,
+    AnswerReading,
+    Decision,
+    QuestionKind,
+    TypedQuestion,
+)
 from worker.api.intake.facts import ChosenAdapters, ModelFacts
 from worker.budget import Budget
 from worker.chat.format import ChatFormat
 from worker.engine.request import GenerationParams
-from worker.engine.scoring import Score, ScoreRequest, Suffix
+from worker.engine.scoring import Score, ScoringRequest, Suffix
 from worker.errors import BackendError, RequestError
-
-Mode = Literal["letters", "texts"]
+from worker.model.calibration import ScoringMode
 
 # Two options whose ln p differ by less are read again, alone: so much do steps with others, other
 # pieces of the state, and states from the cache change (docs/decisions.md).
@@ -49,7 +54,7 @@ class _View(msgspec.Struct, frozen=True):
 
 class _Asked(msgspec.Struct, frozen=True):
     views: tuple[_View, ...]
-    mode: Mode
+    mode: ScoringMode
     temperature: float | None
 
 
@@ -60,7 +65,7 @@ class Plan(msgspec.Struct, frozen=True):
                 and in how many orders it asks change nothing
     """
 
-    request: ScoreRequest
+    request: ScoringRequest
     asked: tuple[_Asked, ...]
     num_tokens: int
 
@@ -72,7 +77,7 @@ class Plan(msgspec.Struct, frozen=True):
         request = msgspec.structs.replace(self.request, prompt=prompt)
         return msgspec.structs.replace(self, request=request, asked=asked)
 
-    def readings(self, scores: Sequence[Score]) -> list[Reading]:
+    def readings(self, scores: Sequence[Score]) -> list[AnswerReading]:
         """Of each question, in order. Raises BackendError where none of its options is possible."""
         return [_reading(asked, scores) for asked in self.asked]
 
@@ -82,7 +87,7 @@ def plan_of(decision: Decision, facts: ModelFacts, chat: ChatFormat | None, budg
 
     chat: None for a model without a template
     """
-    writer = _Writer(decision, facts, Layout(decision, chat, facts, decision.media), budget)
+    writer = _Writer(decision, facts, PromptLayout(decision, chat, facts, decision.media), budget)
     for question in decision.questions:
         budget.check()
         writer.add(question)
@@ -93,7 +98,7 @@ class _Writer:
     """Collects the suffixes of all questions."""
 
     def __init__(
-        self, decision: Decision, facts: ModelFacts, layout: Layout, budget: Budget
+        self, decision: Decision, facts: ModelFacts, layout: PromptLayout, budget: Budget
     ) -> None:
         settings = facts.settings
         self._layout, self._param, self._budget = layout, decision.param, budget
@@ -105,10 +110,10 @@ class _Writer:
         self._num_tokens = len(self._state.tokens)
         self._calibration = facts.calibration
 
-    def add(self, question: Question) -> None:
+    def add(self, question: TypedQuestion) -> None:
         kind, options, order = _canonical(question)
         labels = self._labels(kind, len(options))
-        mode: Mode = "texts" if self._mode == "texts" and kind != "statement" else "letters"
+        mode: ScoringMode = "texts" if self._mode == "texts" and kind != "statement" else "letters"
         if labels is None:
             if self._mode == "letters":
                 raise RequestError(
@@ -131,13 +136,13 @@ class _Writer:
         temperature = self._temperature(kind, len(options), mode)
         self._asked.append(_Asked(tuple(views), mode, temperature))
 
-    def _temperature(self, kind: Kind, count: int, mode: Mode) -> float | None:
+    def _temperature(self, kind: QuestionKind, count: int, mode: ScoringMode) -> float | None:
         measured = self._calibration
         if measured is None or not measured.is_for(PROMPT_VERSION, self._orders):
             return None
         return measured.temperature(kind, count, mode)
 
-    def _labels(self, kind: Kind, count: int) -> list[tuple[str, tuple[int, ...]]] | None:
+    def _labels(self, kind: QuestionKind, count: int) -> list[tuple[str, tuple[int, ...]]] | None:
         """A label for each option with its tokens; None: there are too few."""
         if kind == "statement":
             return self._distinct(_YES_NO, 2)
@@ -169,9 +174,9 @@ class _Writer:
 
     def _lettered(
         self,
-        kind: Kind,
-        question: Question,
-        shown: Sequence[Option],
+        kind: QuestionKind,
+        question: TypedQuestion,
+        shown: Sequence[AnswerOption],
         order: tuple[int, ...],
         labels: Sequence[tuple[str, tuple[int, ...]]],
     ) -> _View:
@@ -186,7 +191,11 @@ class _Writer:
         return _View(order, self._add(suffix), tuple(places))
 
     def _spelled(
-        self, kind: Kind, question: Question, shown: Sequence[Option], order: tuple[int, ...]
+        self,
+        kind: QuestionKind,
+        question: TypedQuestion,
+        shown: Sequence[AnswerOption],
+        order: tuple[int, ...],
     ) -> _View:
         """The question with the first token of each option, then each option's other tokens."""
         text = _question_text(kind, question, shown, None)
@@ -218,7 +227,7 @@ class _Writer:
 
     def plan(self) -> Plan:
         asked = tuple(self._asked)
-        request = ScoreRequest(
+        request = ScoringRequest(
             id=uuid.uuid4().hex,
             prompt=self._state,
             params=GenerationParams(max_tokens=0, prompt_param=self._param),
@@ -236,7 +245,7 @@ def _ends(facts: ModelFacts, *, is_plain: bool) -> tuple[int, ...]:
     return tuple(sorted(ends))
 
 
-def _canonical(question: Question) -> tuple[Kind, list[Option], tuple[int, ...]]:
+def _canonical(question: TypedQuestion) -> tuple[QuestionKind, list[AnswerOption], tuple[int, ...]]:
     """(kind, options in an order that the client's does not change, place of each in the
     question). A choice between true and false, or yes and no, is a statement."""
     options = question.options
@@ -260,7 +269,10 @@ def _rotations(count: int, turns: int) -> list[tuple[int, ...]]:
 
 
 def _question_text(
-    kind: Kind, question: Question, shown: Sequence[Option], labels: Sequence[str] | None
+    kind: QuestionKind,
+    question: TypedQuestion,
+    shown: Sequence[AnswerOption],
+    labels: Sequence[str] | None,
 ) -> str:
     """What is asked behind the state; labels: None where options are answered by their texts."""
     instructions = question.instructions.strip()
@@ -307,13 +319,13 @@ def _mean(asked: _Asked, scores: Sequence[Score]) -> tuple[np.ndarray, np.ndarra
     return mean, each
 
 
-def _reading(asked: _Asked, scores: Sequence[Score]) -> Reading:
+def _reading(asked: _Asked, scores: Sequence[Score]) -> AnswerReading:
     mean, each = _mean(asked, scores)
     scaled = mean / (asked.temperature or 1.0)
     powers = np.exp(scaled - scaled.max())
     probabilities = powers / powers.sum()
     best = int(mean.argmax())
-    return Reading(
+    return AnswerReading(
         tuple(probabilities.tolist()),
         label_mass=float(np.exp(each).sum(axis=1).mean()),
         orders=len(asked.views),

@@ -14,7 +14,7 @@ from litestar.types import ASGIApp
 from worker.api.decisions import openai, systemone
 from worker.api.decisions.exchange import DecisionExchange
 from worker.api.decisions.openai_schemas import DecisionReply, DecisionRequest
-from worker.api.decisions.question import Decision, Reading
+from worker.api.decisions.question import AnswerReading, Decision
 from worker.api.decisions.reading import Plan, plan_of
 from worker.api.decisions.request_body import DecisionBody, read_decision
 from worker.api.decisions.systemone import UnprocessableError, as_unprocessable
@@ -50,7 +50,7 @@ class _Prepared(msgspec.Struct, frozen=True):
         plan = self.plan.with_adapters(choice)
         return msgspec.structs.replace(self, plan=plan, model=choice.model)
 
-    def reply(self, readings: Sequence[Reading]) -> DecisionReply | SystemOneReply:
+    def reply(self, readings: Sequence[AnswerReading]) -> DecisionReply | SystemOneReply:
         num_tokens = self.plan.num_tokens
         if isinstance(self.asked, DecisionRequest):
             return openai.reply_of(self.decision, readings, self.model, num_tokens)
@@ -170,7 +170,7 @@ API = Api(
             gives={JSON: SystemOneReply},
             also={_UNPROCESSABLE: SystemOneErrorReply},
             examples={"all types": _STATE},
-            notes="What is wrong with a body is status 422.",
+            notes="A wrong body is status 422.",
         ),
     ),
 )

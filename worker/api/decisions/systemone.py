@@ -25,10 +25,10 @@ from worker.api.decisions.options import (
     scale_options,
     statement_options,
 )
-from worker.api.decisions.question import Decision, Question, Reading
+from worker.api.decisions.question import AnswerReading, Decision, TypedQuestion
 from worker.api.decisions.systemone_schemas import (
     BoxQuestion,
-    Content,
+    JsonContent,
     NamedChoiceAnswer,
     NamedChoiceQuestion,
     NoulAnswer,
@@ -65,7 +65,7 @@ def _decision(body: SystemOneRequest, parts: Mapping[str, bytes], media: MediaIn
     for name in _ABSENT:
         if getattr(body, name):
             raise RequestError(
-                f"{name} is not offered here.", param=name, hint="Send pictures as assets."
+                f"{name} is not offered here.", param=name, hint="Send images as assets."
             )
     check_questions(len(body.questions))
     texts = _Texts(_marks(body, parts, media))
@@ -81,7 +81,7 @@ def _decision(body: SystemOneRequest, parts: Mapping[str, bytes], media: MediaIn
     return Decision((state,), questions, PARAM, media)
 
 
-def _question(question: SystemOneQuestion, place: str, name: str, texts: _Texts) -> Question:
+def _question(question: SystemOneQuestion, place: str, name: str, texts: _Texts) -> TypedQuestion:
     said = texts.of(question.instructions)
     criteria = f"{place}.criteria"
     match question:
@@ -91,17 +91,19 @@ def _question(question: SystemOneQuestion, place: str, name: str, texts: _Texts)
             options = statement_options(*(texts.of(each) or None for each in meanings))
             if not said.strip() and not any(option.description for option in options):
                 raise RequestError(f"{place} needs instructions or criteria.", param=place)
-            return Question("statement", place, said, options, name)
+            return TypedQuestion("statement", place, said, options, name)
         case NamedChoiceQuestion():
             choices = [(each, texts.of(told)) for each, told in question.criteria.items()]
             options = choice_options(choices, criteria, _LEAST)
-            return Question("choice", place, said, options, name)
+            return TypedQuestion("choice", place, said, options, name)
         case RatingQuestion():
             levels = [(texts.of(told), None) for told in question.criteria]
-            return Question("scale", place, said, scale_options(levels, criteria, _LEAST), name)
+            return TypedQuestion(
+                "scale", place, said, scale_options(levels, criteria, _LEAST), name
+            )
         case BoxQuestion():
             raise RequestError(
-                f"{place} is of type box: no model here says where something is in a picture.",
+                f"{place} is of type box, which this worker does not answer.",
                 param=f"{place}.type",
             )
 
@@ -116,7 +118,7 @@ class _Texts:
         longest_first = sorted(marks, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if marks else None
 
-    def of(self, content: Content | None) -> str:
+    def of(self, content: JsonContent | None) -> str:
         """A text as it is, other values as JSON, none as nothing."""
         if content is None:
             return ""
@@ -191,7 +193,7 @@ def _images(body: SystemOneRequest, media: MediaInputs) -> Iterable[str]:
 def reply_of(
     body: SystemOneRequest,
     decision: Decision,
-    readings: Sequence[Reading],
+    readings: Sequence[AnswerReading],
     model: str,
     num_tokens: int,
 ) -> SystemOneReply:
@@ -206,7 +208,7 @@ def reply_of(
 
 
 def _answer(
-    asked: SystemOneQuestion, question: Question, reading: Reading
+    asked: SystemOneQuestion, question: TypedQuestion, reading: AnswerReading
 ) -> NoulAnswer | NamedChoiceAnswer | RatingAnswer:
     found, told = reading.probabilities, diagnostics_of(reading)
     match asked:

@@ -11,7 +11,7 @@ from worker.api.decisions.answer import Diagnostics
 from worker.api.intake.bounds import items
 from worker.limits import LEVELS, MEDIA, OPTIONS, QUESTIONS
 
-Content = str | dict[str, Any] | list[Any]
+JsonContent = str | dict[str, Any] | list[Any]
 
 
 def _entries(most: int) -> Meta:
@@ -22,35 +22,35 @@ def _entries(most: int) -> Meta:
 class NoulCriteria(msgspec.Struct, kw_only=True):
     """When each of them is right."""
 
-    true: Content | None = None
-    false: Content | None = None
+    true: JsonContent | None = None
+    false: JsonContent | None = None
 
 
 class NoulQuestion(msgspec.Struct, tag_field="type", tag="noul", kw_only=True):
     """Whether something is true; instructions or criteria say what."""
 
-    instructions: Content | None = None
+    instructions: JsonContent | None = None
     criteria: NoulCriteria | None = None
 
 
 class NamedChoiceQuestion(msgspec.Struct, tag_field="type", tag="choice", kw_only=True):
     """Which name fits. criteria: name -> what it means, or null"""
 
-    criteria: Annotated[dict[str, Content | None], _entries(OPTIONS.most)]
-    instructions: Content | None = None
+    criteria: Annotated[dict[str, JsonContent | None], _entries(OPTIONS.most)]
+    instructions: JsonContent | None = None
 
 
 class RatingQuestion(msgspec.Struct, tag_field="type", tag="score", kw_only=True):
     """Which level fits. criteria: descriptions of the levels, the lowest first"""
 
-    criteria: Annotated[list[Content], items(LEVELS.most, least=1)]
-    instructions: Content | None = None
+    criteria: Annotated[list[JsonContent], items(LEVELS.most, least=1)]
+    instructions: JsonContent | None = None
 
 
 class BoxQuestion(msgspec.Struct, tag_field="type", tag="box", kw_only=True):
     """Refused: no model here says where something is in a picture."""
 
-    instructions: Content | None = None
+    instructions: JsonContent | None = None
 
 
 SystemOneQuestion = NoulQuestion | NamedChoiceQuestion | RatingQuestion | BoxQuestion
@@ -92,7 +92,7 @@ class SystemOneRequest(msgspec.Struct, kw_only=True):
     shows_media: ClassVar[bool] = True
     names_places: ClassVar[bool] = True
 
-    state: Content
+    state: JsonContent
     questions: Annotated[dict[str, SystemOneQuestion], _entries(QUESTIONS.most)]
     model: str | None = None
     assets: dict[str, DecisionAsset] | None = None
@@ -123,7 +123,7 @@ class RatingAnswer(msgspec.Struct, tag_field="type", tag="score"):
 
     score: float
     confidence: float
-    legend: dict[str, Content]
+    legend: dict[str, JsonContent]
     probabilities: dict[str, float]
     diagnostics: Diagnostics
 

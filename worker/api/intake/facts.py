@@ -13,7 +13,7 @@ from worker.engine.request import Medium, Prompt
 from worker.engine.sampling import SamplingParams
 from worker.grammar.constraint import Constraint
 from worker.grammar.schema import Schema
-from worker.model.calibration import Calibration
+from worker.model.calibration import DecisionCalibration
 from worker.model.config import ModelConfig
 from worker.settings import Settings
 
@@ -168,7 +168,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     media: MediumReader | None
     adapters: AdapterTable
     slots: SlotTable
-    calibration: Calibration | None = None
+    calibration: DecisionCalibration | None = None
 
     @property
     def writes(self) -> bool:

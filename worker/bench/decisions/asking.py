@@ -16,7 +16,7 @@ from worker.bench.plan import Questions
 from worker.bench.stages import BenchStage, StageJob
 from worker.errors import BackendError
 from worker.lifecycle.server_process import ServerAddress
-from worker.model.calibration import Kind, Mode
+from worker.model.calibration import QuestionKind, ScoringMode
 
 _LIMIT_S = 600.0
 _MOST = 400  # questions of one request
@@ -30,21 +30,21 @@ class DecisionAnswer(msgspec.Struct, frozen=True, kw_only=True):
     state          the number of its state
     """
 
-    kind: Kind
+    kind: QuestionKind
     probabilities: tuple[float, ...]
     right: int
     state: int
     label_mass: float
     orders: int
     flips: int
-    mode: Mode
+    mode: ScoringMode
 
 
 class DecisionAnswers(msgspec.Struct, frozen=True, kw_only=True):
     """A level's answers; seconds: from the first request to the last answer"""
 
     answers: tuple[DecisionAnswer, ...]
-    prompt_version: int
+    prompt_version: str
     tokens: int
     seconds: float
 
@@ -54,10 +54,10 @@ DECISIONS = BenchStage("decisions", DecisionAnswers, lambda _: 60.0)
 
 class _Diagnostics(msgspec.Struct):
     label_mass: float
-    prompt_version: int
+    prompt_version: str
     orders: int
     flips: int
-    mode: Mode
+    mode: ScoringMode
 
 
 class _Answer(msgspec.Struct):
@@ -84,7 +84,7 @@ def ask_level(job: StageJob, report: Callable[[float], None]) -> DecisionAnswers
     """All answers of a level. Raises BackendError where the server refuses a request."""
     questions = questions_at(job.place, job.plan.questions)
     answers: list[DecisionAnswer] = []
-    version = tokens = 0
+    version, tokens = "", 0
     with model_server(Path(job.path), job.settings) as server:
         begun = time.monotonic()
         for number, state in enumerate(questions.states):

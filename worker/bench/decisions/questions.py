@@ -16,7 +16,7 @@ import msgspec
 
 from worker.bench.plan import Questions
 from worker.errors import UsageError
-from worker.model.calibration import Kind
+from worker.model.calibration import QuestionKind
 
 _HERE = Path(__file__).parent
 GENERAL = _HERE / "general.jsonl"
@@ -58,7 +58,7 @@ class AskedQuestion(msgspec.Struct, frozen=True):
     """kind, and the number of options; right: the index of the right one, of a statement 0 is
     true"""
 
-    kind: Kind
+    kind: QuestionKind
     num_options: int
     right: int
 

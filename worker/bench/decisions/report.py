@@ -13,7 +13,7 @@ from worker.bench.decisions.temperature import cross_fitted, temperatures
 from worker.bench.figures import plus_minus
 from worker.bench.sections import Machine
 from worker.machine import human_bytes
-from worker.model.calibration import KINDS, Fit, Kind, Mode, group_of
+from worker.model.calibration import KINDS, QuestionKind, ScoringMode, TemperatureFit, group_of
 
 FORMAT = "worker-bench-decisions-1"
 MAX_LOST = 0.03  # share of questions
@@ -56,18 +56,18 @@ class DecisionLevel(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     bpw: float
     whole: Measures | None = None
-    by_kind: dict[Kind, Measures] = {}
+    by_kind: dict[QuestionKind, Measures] = {}
     calibrated: Measures | None = None
     flips: float = 0.0
-    flips_by_kind: dict[Kind, float] = {}
+    flips_by_kind: dict[QuestionKind, float] = {}
     label_mass: float = 0.0
     per_s: float = 0.0
     tokens: int = 0
-    prompt_version: int = 0
-    modes: dict[Kind, Mode] = {}
-    temperatures: dict[Kind, float] = {}
-    questions: dict[Kind, int] = {}
-    held_out: dict[Kind, Fit] = {}
+    prompt_version: str = ""
+    modes: dict[QuestionKind, ScoringMode] = {}
+    temperatures: dict[QuestionKind, float] = {}
+    questions: dict[QuestionKind, int] = {}
+    held_out: dict[QuestionKind, TemperatureFit] = {}
     calibration: str | None = None
     lost: tuple[float, float] | None = None
     nll: tuple[float, float] | None = None
@@ -104,8 +104,8 @@ class Scored(msgspec.Struct, frozen=True):
 
     plain: Predictions
     calibrated: Predictions
-    kinds: tuple[Kind | None, ...]
-    modes: dict[Kind, Mode]
+    kinds: tuple[QuestionKind | None, ...]
+    modes: dict[QuestionKind, ScoringMode]
 
 
 def scored(found: DecisionAnswers) -> Scored:
@@ -116,12 +116,16 @@ def scored(found: DecisionAnswers) -> Scored:
         [answer.right for answer in answers],
         [answer.state for answer in answers],
     )
-    groups: list[Kind] = [group_of(answer.kind, len(answer.probabilities)) for answer in answers]
-    counts: Counter[tuple[Kind, Mode]] = Counter(
+    groups: list[QuestionKind] = [
+        group_of(answer.kind, len(answer.probabilities)) for answer in answers
+    ]
+    counts: Counter[tuple[QuestionKind, ScoringMode]] = Counter(
         zip(groups, (answer.mode for answer in answers), strict=True)
     )
-    modes: dict[Kind, Mode] = {group: mode for (group, mode), _ in reversed(counts.most_common())}
-    kinds: tuple[Kind | None, ...] = tuple(
+    modes: dict[QuestionKind, ScoringMode] = {
+        group: mode for (group, mode), _ in reversed(counts.most_common())
+    }
+    kinds: tuple[QuestionKind | None, ...] = tuple(
         group if modes[group] == answer.mode else None
         for group, answer in zip(groups, answers, strict=True)
     )
@@ -130,8 +134,8 @@ def scored(found: DecisionAnswers) -> Scored:
 
 def with_answers(level: DecisionLevel, found: DecisionAnswers, mine: Scored) -> DecisionLevel:
     """The level with its measures."""
-    by_kind: dict[Kind, Measures] = {}
-    flips_by_kind: dict[Kind, float] = {}
+    by_kind: dict[QuestionKind, Measures] = {}
+    flips_by_kind: dict[QuestionKind, float] = {}
     answers = found.answers
     for kind in KINDS:
         places = [place for place, answer in enumerate(answers) if answer.kind == kind]

@@ -31,15 +31,20 @@ from worker.bench.stages import MACHINE, StageJob
 from worker.errors import BackendError, UsageError, WorkerError
 from worker.files import atomic_write
 from worker.model import calibration
-from worker.model.calibration import Calibration, calibration_path
+from worker.model.calibration import DecisionCalibration, calibration_path
 
 _EXPECTED_S = 60.0  # of a level, until the pace is known
 
 
 class DecisionBench:
-    """One run of a plan. questions: a file's path, or "" for the set that the plan names"""
+    """One run of a plan.
 
-    def __init__(self, plan: BenchPlan, cache: BenchCache, questions: str) -> None:
+    questions  a file's path, or "" for the set that the plan names
+    spared     a file that gets no calibration beside it, because its folder is the package's
+    """
+
+    def __init__(self, plan: BenchPlan, cache: BenchCache, questions: str, spared: Path) -> None:
+        self._spared = spared
         settings = msgspec.structs.replace(plan.settings, decisions_calibration=False)
         self._plan = msgspec.structs.replace(plan, settings=settings)
         self._cache, self._place = cache, questions
@@ -117,7 +122,7 @@ class DecisionBench:
             return msgspec.structs.replace(report, error=str(failure)), None
         mine = scored(answers)
         report = with_answers(report, answers, mine)
-        if level.lora is None:
+        if level.lora is None and not self._spared.samefile(file.path):
             path = yield from self._write(report, file)
             report = msgspec.structs.replace(report, calibration=path)
         return report, mine
@@ -125,7 +130,7 @@ class DecisionBench:
     def _write(self, level: DecisionLevel, file: File) -> Events[str | None]:
         """Write the calibration beside the level's file; its path, None if that fails."""
         settings, parts = self._plan.settings, file.config.files
-        made = Calibration(
+        made = DecisionCalibration(
             format=calibration.FORMAT,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             model=file.config.name or Path(file.path).stem,

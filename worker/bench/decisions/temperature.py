@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from worker.bench.decisions.metrics import LEAST, Predictions, measures
 from worker.bench.figures import Floats
-from worker.model.calibration import KINDS, Fit, Kind
+from worker.model.calibration import KINDS, QuestionKind, TemperatureFit
 
 LEAST_QUESTIONS = 30  # of a half, for one temperature
 _LOWEST, _HIGHEST = 0.1, 10.0
@@ -52,7 +52,7 @@ def apply(found: Predictions, temperature: float) -> Predictions:
     return Predictions(rows, found.right, found.states)
 
 
-def cross_fitted(found: Predictions, kinds: Sequence[Kind | None]) -> Predictions:
+def cross_fitted(found: Predictions, kinds: Sequence[QuestionKind | None]) -> Predictions:
     """Each half of the questions with the temperatures that were fitted on the other half; a kind
     with too few questions as it is."""
     rows = list(found.rows)
@@ -77,16 +77,16 @@ def halves(states: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int
 
 
 def temperatures(
-    found: Predictions, kinds: Sequence[Kind | None]
-) -> tuple[dict[Kind, float], dict[Kind, int], dict[Kind, Fit]]:
+    found: Predictions, kinds: Sequence[QuestionKind | None]
+) -> tuple[dict[QuestionKind, float], dict[QuestionKind, int], dict[QuestionKind, TemperatureFit]]:
     """By kind: the temperature, the number of questions that it was fitted on, and what it changes
     on the others. A kind with too few questions has none.
 
     kinds: of each question, as `group_of` tells; None: it is left out
     """
-    fitted: dict[Kind, float] = {}
-    questions: dict[Kind, int] = {}
-    held_out: dict[Kind, Fit] = {}
+    fitted: dict[QuestionKind, float] = {}
+    questions: dict[QuestionKind, int] = {}
+    held_out: dict[QuestionKind, TemperatureFit] = {}
     first, second = halves(found.states)
     for kind in KINDS:
         ours, others = (
@@ -98,7 +98,7 @@ def temperatures(
         fitted[kind] = fit(ours)
         questions[kind] = len(ours.rows)
         before, after = measures(others), measures(apply(others, fitted[kind]))
-        held_out[kind] = Fit(
+        held_out[kind] = TemperatureFit(
             questions=before.questions,
             accuracy=before.accuracy,
             nll=(before.nll, after.nll),

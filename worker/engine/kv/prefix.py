@@ -122,7 +122,9 @@ class Prefixes:
         slot.prompt = sequence.prompt
         slot.add_mark(sequence.prompt.begin)
         if isinstance(sequence, ScoredSequence):
-            branches = sequence.branches if self._backend.shape.needs_rest else sequence.branches[:1]
+            branches = (
+                sequence.branches if self._backend.shape.needs_rest else sequence.branches[:1]
+            )
             for branch in branches:
                 slot.add_mark(branch)
         elif self._keeper.marks_branches:
