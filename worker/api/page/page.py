@@ -21,8 +21,8 @@ _HERE = Path(__file__).parent
 # all when it runs.
 _SCRIPTS = (
     "dom", "worker", "live", "requests", "gauges", "sampling", "tokens", "generation", "write",
-    "markdown", "conversation", "turns", "chat", "media", "store", "history", "compare", "code",
-    "main",
+    "markdown", "conversation", "turns", "chat", "media", "store", "history", "single", "decide",
+    "compare", "code", "main",
 )  # fmt: skip
 
 
