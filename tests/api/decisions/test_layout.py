@@ -37,7 +37,7 @@ def spelled(model: ReadingModel, tokens: tuple[int, ...]) -> str:
 def test_golden_prompt_of_a_chat(reading_model: ReadingModel) -> None:
     """State first, then the question, then the template's opening of the answer. Who changes a word
     of this changes the version: all numbers change with it."""
-    assert PROMPT_VERSION == 1
+    assert PROMPT_VERSION == "1"
     layout = layout_of(reading_model)
     assert spelled(reading_model, layout.state().tokens) == f"<|bos|><|user|>\n{STATE}\n\n"
     tokens, media = layout.suffix("Is it true?")

@@ -28,7 +28,7 @@ class Diagnostics(msgspec.Struct):
     """
 
     label_mass: float
-    prompt_version: int
+    prompt_version: str
     orders: int
     flips: int
     mode: str

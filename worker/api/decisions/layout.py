@@ -26,7 +26,7 @@ from worker.engine.request import Medium, Prompt, check_length
 from worker.errors import RequestError
 
 # Changes with each word of a prompt: a calibration is for one version.
-PROMPT_VERSION = 1
+PROMPT_VERSION = "1"
 
 # Letters and digits, which no template escapes or trims, and nobody sends by accident.
 _MARK = uuid.uuid4().hex
