@@ -6,7 +6,7 @@ answers   50 statements about a state of about 1,000 tokens: one POST /v1/decisi
           requests for the logprobs of the same prompts' first token, with the prompt cache on, one
           after another and four at once. Both servers have the same flags and take turns; the state
           is new in each round
-echo      each option's probability beside that of echo's logprobs for the same tokens
+logprobs  each option's probability beside those of logprobs for the same tokens
 suffix    one statement whose state is cached, beside a decode of its rows in a bare loop
 gap       longest gap of four streams, alone and beside 400 statements about 2,000 tokens
 noise     differences of ln p between cold, cached, and beside others
@@ -44,8 +44,10 @@ from worker.budget import UNBOUNDED
 from worker.cache.store import Store
 from worker.chat.message import Message
 from worker.engine.engine import Engine
+from worker.engine.output import TokenLogprob
 from worker.engine.request import GenerationParams, Prompt, Request
 from worker.engine.scoring import Scored
+from worker.limits import LOGPROBS
 from worker.llama.backend import LlamaBackend
 from worker.llama.context import ContextOptions
 from worker.llama.weights import LoadOptions
@@ -69,7 +71,7 @@ def statements(count: int) -> list[str]:
     return [f"The {WORDS[n % 10]} {n} is out of order." for n in range(count)]
 
 
-class Bench:
+class DecisionBench:
     """An engine over a model in this process."""
 
     def __init__(self, path: str, threads: int) -> None:
@@ -104,6 +106,16 @@ class Bench:
             raise found.error
         return found
 
+    def logprobs(self, tokens: tuple[int, ...], **params: int) -> list[TokenLogprob]:
+        """All that a request alone says."""
+        given = GenerationParams(**params)
+        self.engine.add(Request(id="alone", prompt=Prompt(tokens), params=given))
+        found: list[TokenLogprob] = []
+        while not self.engine.is_idle:
+            for delta in self.engine.step():
+                found += (*(delta.prompt_logprobs or ()), *delta.logprobs)
+        return found
+
     def forget(self) -> None:
         """All states."""
         self.engine.empty()
@@ -115,29 +127,31 @@ class Bench:
             self.backend.drop(slot)
 
 
-def echo(bench: Bench) -> str:
-    """The largest difference of a probability to that of echo's logprobs."""
-    plan = bench.plan(state_of(1, 300), statements(6))
+def logprobs(bench: DecisionBench) -> str:
+    """The largest differences of a probability to those of a chat's first token, which is computed
+    in the same pieces, and of echo, which computes the whole text at once."""
+    plan = bench.plan(state_of(1, 60), statements(3))
     readings = plan.readings(bench.score(plan).scores)
-    worst = 0.0
-    params = GenerationParams(max_tokens=0, prompt_logprobs=0)
+    worst = {"first token": 0.0, "echo": 0.0}
     for suffix, asked, reading in zip(plan.request.suffixes, plan.asked, readings, strict=True):
-        each: list[float] = []
+        tokens = (*plan.request.prompt.tokens, *suffix.tokens)
+        first = bench.logprobs(tokens, max_tokens=1, logprobs=LOGPROBS.most)
+        top = dict(first[-1].top)
+        echo: dict[int, float] = {}
         for token in suffix.candidates:
-            tokens = (*plan.request.prompt.tokens, *suffix.tokens, token)
-            bench.engine.add(Request(id="echo", prompt=Prompt(tokens), params=params))
-            while not bench.engine.is_idle:
-                for delta in bench.engine.step():
-                    if delta.prompt_logprobs:
-                        each.append(delta.prompt_logprobs[-1].logprob)
-        powers = np.exp(each)
-        mass = [sum(powers[place] for place in places) for places in asked.views[0].labels]
-        wanted = np.array(mass) / sum(mass)
-        worst = max(worst, float(np.abs(wanted - reading.probabilities).max()))
-    return f"largest difference of a probability: {worst:.2e}"
+            params = {"max_tokens": 0, "prompt_logprobs": 0}
+            echo[token] = bench.logprobs((*tokens, token), **params)[-1].logprob
+        for name, found in (("first token", top), ("echo", echo)):
+            mass = [
+                sum(np.exp(found.get(suffix.candidates[place], -np.inf)) for place in places)
+                for places in asked.views[0].labels
+            ]
+            differ = np.abs(np.array(mass) / sum(mass) - reading.probabilities).max()
+            worst[name] = max(worst[name], float(differ))
+    return "; ".join(f"{name} {differ:.1e}" for name, differ in worst.items())
 
 
-def counts(bench: Bench) -> str:
+def counts(bench: DecisionBench) -> str:
     """Tokens that 400 statements compute over 2,000 tokens, and a second request."""
     bench.forget()
     plan = bench.plan(state_of(2, 1_500), statements(MANY))
@@ -151,7 +165,7 @@ def counts(bench: Bench) -> str:
     )
 
 
-def suffix(bench: Bench, rounds: int) -> str:
+def suffix(bench: DecisionBench, rounds: int) -> str:
     """CPU time of a statement with a cached state, and of a bare decode of the same rows."""
     state = state_of(3, 750)
     bench.score(bench.plan(state, statements(1)))
@@ -176,10 +190,11 @@ def suffix(bench: Bench, rounds: int) -> str:
         if number:
             taken[0].append(bare)
             taken[1].append(used)
-    return f"CPU ms {1e3 * statistics.median(taken[1]):.1f} / {1e3 * statistics.median(taken[0]):.1f}: {quotients(*taken)}"
+    bare_ms, ms = (1e3 * statistics.median(each) for each in taken)
+    return f"CPU ms {ms:.1f} / {bare_ms:.1f}: {quotients(*taken)}"
 
 
-def noise(bench: Bench) -> str:
+def noise(bench: DecisionBench) -> str:
     """Largest and 95th percentile of differences of ln p of yes to no."""
     texts, state = statements(24), state_of(4, 400)
 
@@ -311,14 +326,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--stall-ms", type=int, default=400)
-    parser.add_argument("--cases", default="echo,counts,suffix,noise,gap,answers")
+    parser.add_argument("--cases", default="logprobs,counts,suffix,noise,gap,answers")
     given = parser.parse_args(argv)
     names = given.cases.split(",")
     print(f"{Path(given.model).name}, {given.threads} threads", flush=True)
-    if {"echo", "counts", "suffix", "noise"} & {*names}:
-        bench = Bench(given.model, given.threads)
+    if {"logprobs", "counts", "suffix", "noise"} & {*names}:
+        bench = DecisionBench(given.model, given.threads)
         cases: dict[str, Callable[[], str]] = {
-            "echo": lambda: echo(bench),
+            "logprobs": lambda: logprobs(bench),
             "counts": lambda: counts(bench),
             "suffix": lambda: suffix(bench, 4 * given.rounds),
             "noise": lambda: noise(bench),

@@ -13,6 +13,9 @@ from worker.errors import WorkerError
 from worker.gguf.header import ModelFile
 
 FORMAT = "worker-decisions-1"
+# Of the prompts that questions are asked with. It changes with each word of them, because all
+# probabilities do: a calibration is for one version.
+PROMPT_VERSION = "1"
 _SUFFIX = ".decisions.json"
 _MAX_BYTES = 1 << 20
 _CHUNK = 1 << 20

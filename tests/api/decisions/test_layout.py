@@ -9,13 +9,14 @@ import pytest
 
 from tests.api.decisions.reading_model import ReadingModel
 from tests.support.models import templates
-from worker.api.decisions.layout import PROMPT_VERSION, PromptLayout
+from worker.api.decisions.layout import PromptLayout
 from worker.api.decisions.question import Decision
 from worker.api.intake.media_inputs import MediaInputs
 from worker.chat.format import ChatFormat
 from worker.chat.message import Call, Message
 from worker.chat.template import ChatTemplate
 from worker.errors import ContextLengthError, RequestError
+from worker.model.calibration import PROMPT_VERSION
 
 STATE = "The lift has been stuck since noon."
 
