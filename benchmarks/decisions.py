@@ -255,14 +255,14 @@ def beside(model: str, server: str, threads: int, rounds: int) -> str:
         cases = ((0, ours), (1, theirs(1)), (1, theirs(4)))
         walls: list[list[float]] = [[], [], []]
         cpus: list[list[float]] = [[], [], []]
-        for round_ in range(rounds + 1):
+        for round_ in range(-1 if rounds > 1 else 0, rounds):
             for number in (0, 1, 2) if round_ % 2 else (2, 1, 0):
                 place, ask = cases[number]
-                state = state_of(100 + 3 * round_ + number, 750)
+                state = state_of(103 + 3 * round_ + number, 750)
                 used, began = cpu_s(servers[place].pid), time.monotonic()
                 ask(state)
                 wall, used = time.monotonic() - began, cpu_s(servers[place].pid) - used
-                if round_:
+                if round_ >= 0:  # before, all is new
                     walls[number].append(wall)
                     cpus[number].append(used)
         lines: list[str] = []
