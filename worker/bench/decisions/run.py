@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from worker.bench.decisions.answers import DECISIONS, questions_at
-from worker.bench.decisions.questions import QuestionSet
+from worker.bench.decisions.answers import DECISIONS
+from worker.bench.decisions.questions import QuestionSet, questions_at
 from worker.bench.decisions.report import (
     FORMAT,
     RULE,
