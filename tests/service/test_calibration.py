@@ -14,7 +14,7 @@ import pytest
 from tests.support.programs.processes import Server, serving
 from worker.demo import MODEL_PATH
 from worker.gguf.header import Identity, ModelFile
-from worker.model.calibration import FORMAT, KINDS, Calibration, calibration_path, hash_of
+from worker.model.calibration import FORMAT, KINDS, DecisionCalibration, calibration_path, hash_of
 
 BODY = {
     "model": "m",
@@ -47,7 +47,7 @@ def rows(found: dict[str, Any]) -> dict[str, list[float]]:
 def calibrate(model: Path, version: str, orders: int) -> None:
     file = ModelFile(str(model), Identity.of(model.stat()), 0)
     temperatures = dict(zip(KINDS, (2.0, 3.0, 0.5), strict=True))
-    found = Calibration(
+    found = DecisionCalibration(
         format=FORMAT, created="2026-11-28T10:00:00+00:00", model="m", sha256=hash_of([file]),
         size_bytes=file.size, modified_ns=(file.identity.mtime_ns,), prompt_version=version,
         orders=orders, modes=dict.fromkeys(KINDS, "letters"), temperatures=temperatures,

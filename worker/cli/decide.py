@@ -12,15 +12,15 @@ from worker.cli.console import data_console, plain, write_json
 from worker.errors import UsageError
 
 if TYPE_CHECKING:
-    from worker.cli.decision_client import DecisionReply
+    from worker.cli.decision_client import DecidedQuestions
 
 DESCRIPTION = (
     "Ask typed questions about a text: whether a statement is true, which of several options "
-    "fits, where it is on a scale. Prints the probability of each answer."
+    "fits, which level of a scale it has. Prints the probability of each answer."
 )
 EXAMPLE = (
     'Examples: worker decide "The lift is stuck." --predicate "Something is broken." my.gguf; '
-    "worker decide - --choice lifts,heating,nobody --question 'Who repairs it?' "
+    "worker decide - --choice lifts,heating,plumbing --question 'Who repairs it?' "
     "--url http://gpu7:8080 < note.txt. All options of `worker serve` work here too."
 )
 _BAR = 30  # characters
@@ -114,7 +114,7 @@ def _names(given: list[str], option: str) -> list[str]:
     return names
 
 
-def _show(reply: DecisionReply, questions: dict[str, dict[str, Any]]) -> None:
+def _show(reply: DecidedQuestions, questions: dict[str, dict[str, Any]]) -> None:
     """A bar for each option, and how the question was read."""
     console = data_console()
     for name, answer in reply.answers.items():

@@ -29,7 +29,7 @@ class _Diagnostics(msgspec.Struct):
     calibration: _Calibration | None = None
 
 
-class DecisionAnswer(msgspec.Struct):
+class DecidedQuestion(msgspec.Struct):
     """One of /v1/systemone, of any type."""
 
     noul: float | None = None
@@ -64,8 +64,8 @@ class DecisionAnswer(msgspec.Struct):
         return ", ".join(parts)
 
 
-class DecisionReply(msgspec.Struct):
-    answers: dict[str, DecisionAnswer]
+class DecidedQuestions(msgspec.Struct):
+    answers: dict[str, DecidedQuestion]
 
 
 class _Detail(msgspec.Struct):
@@ -86,7 +86,7 @@ class _RefusedElsewhere(msgspec.Struct):
 
 def ask(
     address: Address, state: str, questions: dict[str, dict[str, Any]]
-) -> tuple[msgspec.Raw, DecisionReply]:
+) -> tuple[msgspec.Raw, DecidedQuestions]:
     """The answer as it came, and what is in it. Raises DecideError."""
     body = {"model": "", "state": state, "questions": questions}
     try:
@@ -95,7 +95,7 @@ def ask(
             data = response.read()
             if response.status != http.client.OK:
                 raise DecideError(_reason(data, response.status))
-            return msgspec.Raw(data), msgspec.json.decode(data, type=DecisionReply)
+            return msgspec.Raw(data), msgspec.json.decode(data, type=DecidedQuestions)
     except ChatError as error:
         raise DecideError(error.message, hint=error.hint) from None
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
 from worker.errors import WorkerError
-from worker.gguf.header import ModelFile
+
+if TYPE_CHECKING:  # the sandbox asks for the path before numpy is there
+    from worker.gguf.header import ModelFile
 
 FORMAT = "worker-decisions-1"
+# Of the prompts that questions are asked with. It changes with each word of them, because all
+# probabilities do: a calibration is for one version.
+PROMPT_VERSION = "1"
 _SUFFIX = ".decisions.json"
 _MAX_BYTES = 1 << 20
 _CHUNK = 1 << 20

@@ -9,13 +9,14 @@ import pytest
 
 from tests.api.decisions.reading_model import ReadingModel
 from tests.support.models import templates
-from worker.api.decisions.layout import PROMPT_VERSION, PromptLayout
+from worker.api.decisions.layout import PromptLayout
 from worker.api.decisions.question import Decision
 from worker.api.intake.media_inputs import MediaInputs
 from worker.chat.format import ChatFormat
 from worker.chat.message import Call, Message
 from worker.chat.template import ChatTemplate
 from worker.errors import ContextLengthError, RequestError
+from worker.model.calibration import PROMPT_VERSION
 
 STATE = "The lift has been stuck since noon."
 
@@ -37,7 +38,7 @@ def spelled(model: ReadingModel, tokens: tuple[int, ...]) -> str:
 def test_golden_prompt_of_a_chat(reading_model: ReadingModel) -> None:
     """State first, then the question, then the template's opening of the answer. Who changes a word
     of this changes the version: all numbers change with it."""
-    assert PROMPT_VERSION == 1
+    assert PROMPT_VERSION == "1"
     layout = layout_of(reading_model)
     assert spelled(reading_model, layout.state().tokens) == f"<|bos|><|user|>\n{STATE}\n\n"
     tokens, media = layout.suffix("Is it true?")

@@ -282,7 +282,7 @@ def calibration(**temperatures: float) -> Any:
     return msgspec.convert(
         {
             "format": "worker-decisions-1", "created": "", "model": "m", "sha256": "",
-            "size_bytes": 1, "modified_ns": [], "prompt_version": 1, "orders": 2,
+            "size_bytes": 1, "modified_ns": [], "prompt_version": "1", "orders": 2,
             "modes": dict.fromkeys(temperatures, "letters"), "temperatures": temperatures,
             "questions": {}, "held_out": {},
         },

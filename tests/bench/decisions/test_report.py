@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.bench.report import reports
-from worker.bench.decisions.asking import DecisionAnswer, DecisionAnswers
+from worker.bench.decisions.answers import DecisionAnswer, DecisionAnswers
 from worker.bench.decisions.documents import as_markdown, as_picture
 from worker.bench.decisions.report import (
     FORMAT,
@@ -21,9 +21,9 @@ from worker.bench.decisions.report import (
     beside,
     curve,
     kind_rows_of,
+    level_scores,
     recommend,
     rows_of,
-    scored,
     with_answers,
     words_of,
 )
@@ -60,7 +60,7 @@ def level(quant: str, size: int, found: DecisionAnswers | None, **more: object) 
         size_bytes=size, bpw=8.0,
     )  # fmt: skip
     if found is not None:
-        made = with_answers(made, found, scored(found))
+        made = with_answers(made, found, level_scores(found))
     return msgspec.structs.replace(made, **more)
 
 
@@ -78,11 +78,11 @@ TWIN, POOR = answers(0.1), answers(3.0)
 
 
 def compared() -> DecisionReport:
-    first = scored(REFERENCE)
+    first = level_scores(REFERENCE)
     return report(
         level("F16", 1600, REFERENCE),
-        beside(level("Q8_0", 800, TWIN), scored(TWIN), first),
-        beside(level("Q2_K", 300, POOR), scored(POOR), first),
+        beside(level("Q8_0", 800, TWIN), level_scores(TWIN), first),
+        beside(level("Q2_K", 300, POOR), level_scores(POOR), first),
     )
 
 
@@ -96,7 +96,7 @@ def test_the_smallest_that_loses_nothing_is_taken() -> None:
 def test_few_questions_cannot_tell() -> None:
     """A level whose difference may be as large as the limit is neither taken nor refused."""
     few, other = answers(0.0, 24), answers(0.3, 24)
-    made = beside(level("Q4_0", 400, other), scored(other), scored(few))
+    made = beside(level("Q4_0", 400, other), level_scores(other), level_scores(few))
     assert made.passes is None
     assert recommend([level("F16", 1600, few), made]) == "F16"
 

@@ -25,9 +25,6 @@ from worker.chat.thinking import Thinking
 from worker.engine.request import Medium, Prompt, check_length
 from worker.errors import RequestError
 
-# Changes with each word of a prompt: a calibration is for one version.
-PROMPT_VERSION = 1
-
 # Letters and digits, which no template escapes or trims, and nobody sends by accident.
 _MARK = uuid.uuid4().hex
 _QUESTION = f"{_MARK}q"
@@ -58,7 +55,7 @@ class PromptLayout:
             contents = [message.content or "" for message in decision.state]
         else:
             turns = _turns(decision.state)
-            self._before, self.tail = _rendered(turns, chat, decision.param)
+            self._before, self.tail = _render(turns, chat, decision.param)
             contents = [message.content or "" for message in turns]
         self._contents = [self._as_text(content) for content in contents]
 
@@ -178,7 +175,7 @@ def _turns(state: Iterable[Message]) -> list[Message]:
     return turns
 
 
-def _rendered(turns: Sequence[Message], chat: ChatFormat, param: str) -> tuple[str, str]:
+def _render(turns: Sequence[Message], chat: ChatFormat, param: str) -> tuple[str, str]:
     """The text before the question, with marks for what the turns say; and the text behind it."""
     last = len(turns) - 1
     marked = [

@@ -90,6 +90,11 @@ def question_set(kind: Questions) -> QuestionSet:
     return _parse(b"\n".join(map(msgspec.json.encode, demo_lines())), "the demo model's questions")
 
 
+def questions_at(place: str, kind: Questions) -> QuestionSet:
+    """Those of a file, or without one those of ours that the plan names."""
+    return read_questions(Path(place)) if place else question_set(kind)
+
+
 def read_questions(path: Path, name: str | None = None) -> QuestionSet:
     """The questions of a file. Raises UsageError that names the line."""
     try:
@@ -109,7 +114,7 @@ def _parse(data: bytes, name: str) -> QuestionSet:
             continue
         try:
             found = msgspec.json.decode(line, type=_Line)
-            asked = {key: _asked(found, key) for key in found.questions}
+            asked = {key: _question(found, key) for key in found.questions}
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, ValueError) as error:
             raise UsageError(
                 f"Line {number} of {name} is no state with questions: {str(error)[:200]}.",
@@ -122,7 +127,7 @@ def _parse(data: bytes, name: str) -> QuestionSet:
     return QuestionSet(name, hashlib.sha256(data).hexdigest(), tuple(states))
 
 
-def _asked(line: _Line, key: str) -> AskedQuestion:
+def _question(line: _Line, key: str) -> AskedQuestion:
     """Raises ValueError where the answer is none of the question's."""
     if key not in line.answers:
         raise ValueError(f"{key!r} has no answer")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from worker.bench.decisions.asking import DecisionAnswer, DecisionAnswers
+from worker.bench.decisions.answers import DecisionAnswer, DecisionAnswers
 from worker.bench.decisions.metrics import Measures, Predictions, measures, upper_difference
 from worker.bench.decisions.temperature import cross_fitted, temperatures
 from worker.bench.figures import plus_minus
@@ -95,7 +95,7 @@ class DecisionReport(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
 
 
-class Scored(msgspec.Struct, frozen=True):
+class LevelScores(msgspec.Struct, frozen=True):
     """A level's answers as predictions: as they are, and with the other half's temperatures.
 
     kinds  of each, as temperatures are fitted; None: it was read in another mode than most
@@ -108,7 +108,7 @@ class Scored(msgspec.Struct, frozen=True):
     modes: dict[QuestionKind, ScoringMode]
 
 
-def scored(found: DecisionAnswers) -> Scored:
+def level_scores(found: DecisionAnswers) -> LevelScores:
     """Of at least one answer."""
     answers = found.answers
     plain = Predictions.of(
@@ -129,10 +129,10 @@ def scored(found: DecisionAnswers) -> Scored:
         group if modes[group] == answer.mode else None
         for group, answer in zip(groups, answers, strict=True)
     )
-    return Scored(plain, cross_fitted(plain, kinds), kinds, modes)
+    return LevelScores(plain, cross_fitted(plain, kinds), kinds, modes)
 
 
-def with_answers(level: DecisionLevel, found: DecisionAnswers, mine: Scored) -> DecisionLevel:
+def with_answers(level: DecisionLevel, found: DecisionAnswers, mine: LevelScores) -> DecisionLevel:
     """The level with its measures."""
     by_kind: dict[QuestionKind, Measures] = {}
     flips_by_kind: dict[QuestionKind, float] = {}
@@ -165,7 +165,7 @@ def _flips(answers: Sequence[DecisionAnswer]) -> float:
     return sum(answer.flips for answer in answers) / sum(answer.orders for answer in answers)
 
 
-def beside(level: DecisionLevel, mine: Scored, reference: Scored) -> DecisionLevel:
+def beside(level: DecisionLevel, mine: LevelScores, reference: LevelScores) -> DecisionLevel:
     """The level with what it loses beside the reference, and whether it qualifies: False if it is
     known to lose too much, None if more questions would be needed to tell."""
     states = mine.plain.states

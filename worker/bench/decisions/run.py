@@ -8,17 +8,17 @@ from pathlib import Path
 
 import msgspec
 
-from worker.bench.decisions.asking import DECISIONS, questions_at
-from worker.bench.decisions.questions import QuestionSet
+from worker.bench.decisions.answers import DECISIONS
+from worker.bench.decisions.questions import QuestionSet, questions_at
 from worker.bench.decisions.report import (
     FORMAT,
     RULE,
     DecisionLevel,
     DecisionReport,
-    Scored,
+    LevelScores,
     beside,
+    level_scores,
     recommend,
-    scored,
     with_answers,
 )
 from worker.bench.plan import BenchPlan, Level
@@ -72,7 +72,7 @@ class DecisionBench:
         for level in plan.levels:
             runner.agenda.expect(level.name, DECISIONS.name, _EXPECTED_S)
         found: list[DecisionLevel] = []
-        reference: Scored | None = None
+        reference: LevelScores | None = None
         name = ""
         for level in plan.levels:
             try:
@@ -99,7 +99,7 @@ class DecisionBench:
 
     def _measure(
         self, job: StageJob, level: Level, file: File
-    ) -> Events[tuple[DecisionLevel, Scored | None]]:
+    ) -> Events[tuple[DecisionLevel, LevelScores | None]]:
         report = DecisionLevel(
             quant=level.name,
             is_reference=False,
@@ -120,7 +120,7 @@ class DecisionBench:
             if failure.code == UsageError.default_code:
                 raise UsageError(str(failure)) from None
             return msgspec.structs.replace(report, error=str(failure)), None
-        mine = scored(answers)
+        mine = level_scores(answers)
         report = with_answers(report, answers, mine)
         if level.lora is None and not self._spared.samefile(file.path):
             path = yield from self._write(report, file)

@@ -14,7 +14,8 @@ import msgspec
 
 from worker import log, machine
 from worker.bench import stages
-from worker.bench.decisions.asking import DECISIONS, ask_level
+from worker.bench.decisions.answers import DECISIONS
+from worker.bench.measure.asking import ask_level
 from worker.bench.measure.bare_loop import measure_speed, token_cost
 from worker.bench.measure.client import measure_requests
 from worker.bench.measure.loading import measure_loading

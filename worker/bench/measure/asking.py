@@ -10,46 +10,16 @@ from typing import Any
 
 import msgspec
 
-from worker.bench.decisions.questions import AskedState, QuestionSet, question_set, read_questions
+from worker.bench.decisions.answers import DecisionAnswer, DecisionAnswers
+from worker.bench.decisions.questions import AskedState, questions_at
 from worker.bench.measure.server import model_server
-from worker.bench.plan import Questions
-from worker.bench.stages import BenchStage, StageJob
+from worker.bench.stages import StageJob
 from worker.errors import BackendError
 from worker.lifecycle.server_process import ServerAddress
-from worker.model.calibration import QuestionKind, ScoringMode
+from worker.model.calibration import ScoringMode
 
 _LIMIT_S = 600.0
 _MOST = 400  # questions of one request
-
-
-class DecisionAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer beside the right one.
-
-    probabilities  of the options in the order in which they were listed
-    right          the place of the right one
-    state          the number of its state
-    """
-
-    kind: QuestionKind
-    probabilities: tuple[float, ...]
-    right: int
-    state: int
-    label_mass: float
-    orders: int
-    flips: int
-    mode: ScoringMode
-
-
-class DecisionAnswers(msgspec.Struct, frozen=True, kw_only=True):
-    """A level's answers; seconds: from the first request to the last answer"""
-
-    answers: tuple[DecisionAnswer, ...]
-    prompt_version: str
-    tokens: int
-    seconds: float
-
-
-DECISIONS = BenchStage("decisions", DecisionAnswers, lambda _: 60.0)
 
 
 class _Diagnostics(msgspec.Struct):
@@ -73,11 +43,6 @@ class _Usage(msgspec.Struct):
 class _Reply(msgspec.Struct):
     answers: dict[str, _Answer]
     usage: _Usage
-
-
-def questions_at(place: str, kind: Questions) -> QuestionSet:
-    """Those of a file, or without one those of ours that the plan names."""
-    return read_questions(Path(place)) if place else question_set(kind)
 
 
 def ask_level(job: StageJob, report: Callable[[float], None]) -> DecisionAnswers:
