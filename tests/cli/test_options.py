@@ -176,7 +176,8 @@ VALUES = {
     "log_file": "f.log", "access_log": "off", "sandbox": "on",
     "chat_template": "chatml", "chat_template_file": __file__,
     "chat_template_kwargs": '{"a": 1}', "grammar": 'root ::= "a"',
-    "json_schema": '{"type": "object"}', "logit_bias": "5+1",
+    "json_schema": '{"type": "object"}', "logit_bias": "5+1", "decisions": "texts",
+    "decisions_calibration": "off",
 }  # fmt: skip
 # What an option cannot be without.
 NEEDED = {
