@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,10 +13,12 @@ import pytest
 
 from tests.engine.driving import KINDS, check_books, engine_over, request, run, tokens_of
 from tests.support.fakes import FakeBackend, continuation, next_token
+from tests.support.models import ggufs
+from tests.support.sessions import load, prompt_of
 from worker.cache.store import Store
 from worker.engine.backend import BatchError
 from worker.engine.engine import Engine
-from worker.engine.request import GenerationParams, Prompt
+from worker.engine.request import GenerationParams, Prompt, Request
 from worker.engine.scoring import Score, Scored, ScoringRequest, Suffix, log_probabilities
 from worker.errors import BackendError, ContextLengthError, RequestError
 
@@ -261,3 +265,30 @@ def test_cells_for_few_suffixes_are_enough() -> None:
     engine.check(asked)
     engine.add(asked)
     check_scores_of(backend, asked, run(engine)["s"][-1])
+
+
+@pytest.mark.parametrize("unified", [False, True])
+def test_scores_of_the_library_are_those_of_echo(tmp_path: Path, unified: bool) -> None:
+    """With llama.cpp the scores are those that echo's prompt_logprobs have for the same text,
+    within 1e-5, and the state is computed once."""
+    path = ggufs.write_llama(tmp_path / "model.gguf")
+    state, own = prompt_of(1, 90), [prompt_of(seed, 5 + seed % 3) for seed in range(2, 14)]
+    suffixes = tuple(Suffix(tokens, num_scored=3, candidates=(7, 11)) for tokens in own)
+    with load(path, num_cells=2048, unified=unified) as backend:
+        engine = Engine(backend, time.perf_counter)
+        asked = ScoringRequest(id="s", prompt=Prompt(state), suffixes=suffixes)
+        engine.check(asked)
+        engine.add(asked)
+        found: Any = run(engine)["s"][-1]
+        computed = engine.snapshot.stats.computed_tokens
+        assert computed == len(state) + sum(len(tokens) for tokens in own)
+        params = GenerationParams(max_tokens=0, prompt_logprobs=0)
+        for tokens, score in zip(own, found.scores, strict=True):
+            for place, candidate in enumerate((7, 11)):
+                whole = Prompt((*state, *tokens, candidate))
+                engine.add(Request(id="echo", prompt=whole, params=params))
+                (echo,) = run(engine)["echo"]
+                assert echo.prompt_logprobs is not None
+                *wanted, last = [each.logprob for each in echo.prompt_logprobs][-4:]
+                assert score.tokens == pytest.approx(wanted, abs=1e-5)
+                assert score.candidates[place] == pytest.approx(last, abs=1e-5)

@@ -361,6 +361,8 @@ class Engine:
                 self.scheduler.discard(sequence)
             else:
                 self.scheduler.remove(sequence)
+        if job.has_branches:
+            self.scheduler.prefixes.forget_branches(np.array(job.request.prompt.tokens, np.int32))
         self._stats.note_scored(reason)
 
     def _verify(

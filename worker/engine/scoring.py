@@ -94,9 +94,9 @@ def check_scores(request: ScoringRequest, vocab_size: int, max_length: int) -> N
 def log_probabilities(logits: np.ndarray, tokens: tuple[int, ...]) -> tuple[float, ...]:
     """ln softmax(logits) of these tokens, as good as `log_sum`. Raises BackendError where the
     logits are no numbers."""
-    total = log_sum(logits)
-    if not math.isfinite(total):
+    if not math.isfinite(logits.max()):
         raise BackendError("The model computed values that are no numbers.", code="NOT_FINITE")
+    total = log_sum(logits)
     return tuple(float(logits[token]) - total for token in tokens)
 
 
@@ -149,13 +149,20 @@ class ScoredSequence(EngineSequence):
 
 
 class ScoreJob:
-    """A ScoringRequest on its way: some of its suffixes are sequences, the others wait here."""
+    """A ScoringRequest on its way: some of its suffixes are sequences, the others wait here.
+
+    is_begun      one was a sequence
+    is_again      all have their scores, and what is doubtful is scored once more
+    live          those that are sequences, by their ids
+    has_branches  some begin with another one
+    """
 
     def __init__(self, request: ScoringRequest, now: float) -> None:
         self.request = request
         self.params = msgspec.structs.replace(request.params, max_tokens=0)
         self.is_begun = self.is_again = False
         self.live: dict[str, ScoredSequence] = {}
+        self.has_branches = any(suffix.num_shared for suffix in request.suffixes)
         self._waiting = deque(range(len(request.suffixes)))
         self._scores: list[Score | None] = [None] * len(request.suffixes)
         self._submitted_at = now

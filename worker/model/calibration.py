@@ -15,6 +15,9 @@ if TYPE_CHECKING:  # the sandbox asks for the path before numpy is there
     from worker.gguf.header import ModelFile
 
 FORMAT = "worker-decisions-1"
+# Of the prompts that questions are asked with. It changes with each word of them, because all
+# probabilities do: a calibration is for one version.
+PROMPT_VERSION = "1"
 _SUFFIX = ".decisions.json"
 _MAX_BYTES = 1 << 20
 _CHUNK = 1 << 20

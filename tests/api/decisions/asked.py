@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 
 from worker.api.decisions import openai, systemone
-from worker.api.decisions.layout import PROMPT_VERSION
 from worker.api.decisions.openai_schemas import DecisionRequest
 from worker.api.decisions.question import AnswerReading, Decision
 from worker.api.decisions.request_body import DecisionBody, read_decision
 from worker.api.decisions.systemone import as_unprocessable
 from worker.api.decisions.systemone_schemas import SystemOneRequest
 from worker.api.intake.media_inputs import MediaInputs
+from worker.model.calibration import PROMPT_VERSION
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(64)).decode()
 PICTURE = f"data:image/png;base64,{PNG}"

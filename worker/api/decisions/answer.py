@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from worker.api.decisions.layout import PROMPT_VERSION
 from worker.api.decisions.question import AnswerReading, TypedQuestion
+from worker.model.calibration import PROMPT_VERSION
 
 
 class AppliedCalibration(msgspec.Struct):

@@ -22,11 +22,8 @@ from worker.api.intake.prompts import to_be_continued
 from worker.chat.format import ChatFormat
 from worker.chat.message import Message
 from worker.chat.thinking import Thinking
-from worker.engine.request import Medium, Prompt
+from worker.engine.request import Medium, Prompt, check_length
 from worker.errors import RequestError
-
-# Changes with each word of a prompt: a calibration is for one version.
-PROMPT_VERSION = "1"
 
 # Letters and digits, which no template escapes or trims, and nobody sends by accident.
 _MARK = uuid.uuid4().hex
@@ -58,7 +55,7 @@ class PromptLayout:
             contents = [message.content or "" for message in decision.state]
         else:
             turns = _turns(decision.state)
-            self._before, self.tail = _rendered(turns, chat, decision.param)
+            self._before, self.tail = _render(turns, chat, decision.param)
             contents = [message.content or "" for message in turns]
         self._contents = [self._as_text(content) for content in contents]
 
@@ -66,6 +63,7 @@ class PromptLayout:
         """Its tokens and media. Raises RequestError, also for a text that no context holds."""
         text = _CONTENT.sub(lambda found: self._contents[int(found[1])], self._before)
         tokens, media = self._read(text, is_first=True)
+        check_length(len(tokens), self._facts.max_length, self._param, output=1)
         return Prompt(tuple(tokens), checkpoints=(len(tokens),), media=media)
 
     def suffix(self, question: str) -> tuple[tuple[int, ...], tuple[Medium, ...]]:
@@ -177,7 +175,7 @@ def _turns(state: Iterable[Message]) -> list[Message]:
     return turns
 
 
-def _rendered(turns: Sequence[Message], chat: ChatFormat, param: str) -> tuple[str, str]:
+def _render(turns: Sequence[Message], chat: ChatFormat, param: str) -> tuple[str, str]:
     """The text before the question, with marks for what the turns say; and the text behind it."""
     last = len(turns) - 1
     marked = [

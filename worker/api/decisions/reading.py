@@ -11,7 +11,7 @@ from typing import Self
 import msgspec
 import numpy as np
 
-from worker.api.decisions.layout import PROMPT_VERSION, PromptLayout
+from worker.api.decisions.layout import PromptLayout
 from worker.api.decisions.question import (
     AnswerOption,
     AnswerReading,
@@ -25,7 +25,7 @@ from worker.chat.format import ChatFormat
 from worker.engine.request import GenerationParams
 from worker.engine.scoring import Score, ScoringRequest, Suffix
 from worker.errors import BackendError, RequestError
-from worker.model.calibration import ScoringMode
+from worker.model.calibration import PROMPT_VERSION, ScoringMode
 
 # Two options whose ln p differ by less are read again, alone: so much do steps with others, other
 # pieces of the state, and states from the cache change (docs/decisions.md).
@@ -129,9 +129,9 @@ class _Writer:
             shown = [options[place] for place in turn]
             names = tuple(order[place] for place in turn)
             if mode == "letters" and labels is not None:
-                views.append(self._lettered(kind, question, shown, names, labels))
+                views.append(self._as_letters(kind, question, shown, names, labels))
             else:
-                views.append(self._spelled(kind, question, shown, names))
+                views.append(self._as_texts(kind, question, shown, names))
         self._num_tokens += len(self._suffixes[views[0].first].tokens)
         temperature = self._temperature(kind, len(options), mode)
         self._asked.append(_Asked(tuple(views), mode, temperature))
@@ -172,7 +172,7 @@ class _Writer:
                 return found
         return None
 
-    def _lettered(
+    def _as_letters(
         self,
         kind: QuestionKind,
         question: TypedQuestion,
@@ -190,7 +190,7 @@ class _Writer:
         suffix = Suffix(tokens, candidates=tuple(candidates), media=media)
         return _View(order, self._add(suffix), tuple(places))
 
-    def _spelled(
+    def _as_texts(
         self,
         kind: QuestionKind,
         question: TypedQuestion,
@@ -305,7 +305,8 @@ def _log_options(view: _View, scores: Sequence[Score]) -> np.ndarray:
 
 
 def _log_sum(values: Sequence[float] | np.ndarray) -> float:
-    return float(np.logaddexp.reduce(np.asarray(values, np.float64)))
+    with np.errstate(invalid="ignore"):
+        return float(np.logaddexp.reduce(np.asarray(values, np.float64)))
 
 
 def _mean(asked: _Asked, scores: Sequence[Score]) -> tuple[np.ndarray, np.ndarray]:

@@ -75,7 +75,7 @@ class Prefixes:
         """
         if not sequence.num_shareable or sequence.is_suspect:
             return Match(0, None, None)
-        tokens = sequence.tokens[: sequence.num_shareable]
+        tokens = sequence.tokens[: sequence.shareable(sequence.num_shareable)]
         best: Slot | None = None
         most = 0
         for slot, num_known in self._knowers(running):
@@ -87,7 +87,7 @@ class Prefixes:
             common = sequence.shareable(common)
             if common > most and self._is_useful(slot, common):
                 best, most = slot, common
-        found = self._keeper.find(tokens, sequence.prompt)
+        found = self._find(sequence, tokens)
         in_pieces = not isinstance(sequence, ScoredSequence)  # which pauses behind its state
         if not running and in_pieces and not self._backend.shape.needs_rest:
             kernels = self._backend.kernels
@@ -122,7 +122,10 @@ class Prefixes:
         slot.prompt = sequence.prompt
         slot.add_mark(sequence.prompt.begin)
         if isinstance(sequence, ScoredSequence):
-            for branch in sequence.branches:
+            branches = (
+                sequence.branches if self._backend.shape.needs_rest else sequence.branches[:1]
+            )
+            for branch in branches:
                 slot.add_mark(branch)
         elif self._keeper.marks_branches:
             self._keeper.mark(slot, sequence, _branches(sequence, match.found, running, waiting))
@@ -182,9 +185,17 @@ class Prefixes:
                 self._keeper.save_shared(slot)
         del self._following[sequence]
         if not slot.length:  # what the leader had may have left the KV cache
-            tokens = sequence.tokens[: sequence.num_shareable]
-            found = self._keeper.find(tokens, sequence.prompt)
+            found = self._find(sequence, sequence.tokens[: sequence.num_shareable])
             self._bring(sequence, slot, found)
+
+    def _find(self, sequence: Sequence, tokens: np.ndarray) -> Found | None:
+        """What is kept of these tokens, of as many as the sequence can go on from."""
+        found = self._keeper.find(tokens, sequence.prompt)
+        if found is not None and isinstance(sequence, ScoredSequence):
+            count = sequence.shareable(found.num_tokens)
+            if count < found.num_tokens:
+                return self._keeper.find(tokens[:count], sequence.prompt)
+        return found
 
     def _bring(self, sequence: Sequence, slot: Slot, found: Found | None) -> None:
         """Put what is kept of a sequence into its empty slot."""
@@ -201,15 +212,30 @@ class Prefixes:
     def shorten(self, sequence: ScoredSequence, slot: Slot) -> None:
         """A suffix has its scores, and its slot is cached: what stands behind the last branch is of
         use to nobody."""
-        cells, length = self._cells, sequence.branches[-1]
-        if slot.length <= length:
-            return
+        length = sequence.branches[-1]
+        if slot.length > length:
+            self._cut_or_clear(slot, length)
+            slot.is_saved = length > sequence.branches[0]  # its state was at the first one
+
+    def forget_branches(self, state: np.ndarray) -> None:
+        """All suffixes of a state have their scores: of what they shared only the state stays.
+
+        Else a suffix that comes once more would be computed beside others than at first.
+        """
+        count = len(state)
+        for slot in [each for each in self._cells.cached if each.length > count]:
+            is_suffix = slot.prompt.checkpoints == (count,) and slot.is_saved
+            if is_suffix and np.array_equal(slot.tokens[:count], state):
+                self._cut_or_clear(slot, count)
+
+    def _cut_or_clear(self, slot: Slot, length: int) -> None:
+        """Leave a cached slot its first tokens, where they are of use without the others."""
         position = slot.prompt.position(length)
         if self._shares_exactly or not self._backend.holds(slot.index, 0, position):
-            cells.clear(slot)
-            return
-        cells.cut(slot, length)
-        slot.is_saved = length > sequence.branches[0]  # its state was at the first one
+            self._cells.clear(slot)
+        else:
+            self._cells.cut(slot, length)
+            slot.is_saved = False
 
     def leave(self, sequence: Sequence) -> None:
         """A sequence runs no longer: it follows nobody."""
