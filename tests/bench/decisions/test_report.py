@@ -110,7 +110,7 @@ def test_who_only_guesses_is_not_taken() -> None:
     )
     assert found.recommended is None
     words = "\n".join(words_of(found))
-    assert "F16 is not known to answer better than guessing." in words
+    assert "F16 is not known to answer better than chance." in words
     assert "Take" not in words
 
 

@@ -19,7 +19,7 @@ FORMAT = "worker-bench-decisions-1"
 MAX_LOST = 0.03  # share of questions
 MAX_NLL = 0.05  # nats
 RULE = (
-    "A level qualifies if it is better than guessing by -ln p, answers at most "
+    "A level qualifies if it is better than chance by -ln p, answers at most "
     f"{MAX_LOST:.0%} fewer questions right than the reference, and has a -ln p at most "
     f"{MAX_NLL:g} nats higher, all with 95 % confidence. Each level has its own temperatures. "
     "Of these the smallest."
@@ -237,7 +237,7 @@ def words_of(report: DecisionReport) -> list[str]:
                 f"(below {level.nll[1]:+.3f})."
             )
         if level.gain and level.gain[1] >= 0:
-            found.append(f"{level.quant} is not known to answer better than guessing.")
+            found.append(f"{level.quant} is not known to answer better than chance.")
     if report.recommended:
         found.append(f"Take {report.recommended} for decisions. {report.rule}")
     written = [level.calibration for level in report.levels if level.calibration]
