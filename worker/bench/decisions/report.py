@@ -19,9 +19,9 @@ FORMAT = "worker-bench-decisions-1"
 MAX_LOST = 0.03  # share of questions
 MAX_NLL = 0.05  # nats
 RULE = (
-    "A level qualifies if it is better than chance by -ln p, answers at most "
-    f"{MAX_LOST:.0%} fewer questions right than the reference, and has a -ln p at most "
-    f"{MAX_NLL:g} nats higher, all with 95 % confidence. Each level has its own temperatures. "
+    "A level qualifies if its -ln p is better than that of chance. It may answer "
+    f"{MAX_LOST:.0%} fewer questions right than the reference, and have a -ln p {MAX_NLL:g} nats "
+    "higher. Each holds with 95 % confidence, and with the level's own temperatures. "
     "Of these the smallest."
 )
 HEADINGS = ("level", "size", "right", "-ln p", "with T", "Brier", "ECE", "with T", "floor",
