@@ -46,10 +46,9 @@ class CachedBlock:
     depth     how many blocks lead here, this one included; 0: the root
     """
 
-    __slots__ = (
-        "__weakref__", "chain", "children", "depth", "nbytes", "order", "parent", "rests", "rows",
-        "stamp", "tokens",
-    )  # fmt: skip
+    __slots__ = tuple(
+        "__weakref__ chain children depth nbytes order parent rests rows stamp tokens".split()
+    )
 
     def __init__(
         self, tokens: bytes, rows: np.ndarray, parent: CachedBlock | None, chain: bytes

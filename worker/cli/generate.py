@@ -47,12 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--raw", action="store_true", help="continue the prompt without the chat template"
     )
-    add_options(
-        parser,
-        "model", "catalog", "ctx_size", "threads", "threads_batch", "n_gpu_layers", "backend",
-        "device", "rpc", "tensor_split", "cache_type_k", "cache_type_v", "flash_attn", "mmap",
-        "mmproj", "mmproj_auto", "mmproj_offload", "log_level", *_SAMPLING,
-    )  # fmt: skip
+    own = (
+        "model catalog ctx_size threads threads_batch n_gpu_layers backend device rpc tensor_split "
+        "cache_type_k cache_type_v flash_attn mmap mmproj mmproj_auto mmproj_offload log_level"
+    )
+    add_options(parser, *own.split(), *_SAMPLING)
     parser.add_argument(
         "--image", action="append", default=[], metavar="FILE",
         help="image that the prompt is about; repeat for several",

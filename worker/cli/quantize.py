@@ -95,8 +95,9 @@ def _table(made: QuantizePlan, *, dry_run: bool) -> Any:
         rows["quantized again"] = (
             f"{quantity(len(made.requantized), 'tensor')} (--allow-requantize)"
         )
-    return pairs(f"{made.type_name} (dry run: nothing was written)" if dry_run else made.type_name,
-                 rows)  # fmt: skip
+    return pairs(
+        f"{made.type_name} (dry run: nothing was written)" if dry_run else made.type_name, rows
+    )
 
 
 @contextlib.contextmanager

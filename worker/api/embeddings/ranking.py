@@ -126,9 +126,11 @@ def _fill(
     vocab = facts.vocab
     controls = {**vocab.controls, **{vocab.name(token): token for token in vocab.end_tokens}}
     names = sorted(filter(None, controls), key=len, reverse=True)
-    cuts = re.split("|".join(f"({re.escape(name)})" for name in names), template) if names else [
-        template
-    ]  # fmt: skip
+    cuts = (
+        re.split("|".join(f"({re.escape(name)})" for name in names), template)
+        if names
+        else [template]
+    )
     tokens: list[int] = []
     for part in cuts:
         if part in controls:

@@ -329,18 +329,19 @@ API = Api(
             takes=EmbeddingsRequest,
             needs=("input",),
             gives={JSON: EmbeddingList},
-
             notes=_NOTES,
-            examples={"two texts": _RAIN, "token ids": {"input": [[1, 40], [1, 50, 60]]},
-                      "base64": {**_RAIN, "encoding_format": "base64"},
-                      "cut": {"input": "Once it rains.", "truncate_prompt_tokens": 3}},
+            examples={
+                "two texts": _RAIN,
+                "token ids": {"input": [[1, 40], [1, 50, 60]]},
+                "base64": {**_RAIN, "encoding_format": "base64"},
+                "cut": {"input": "Once it rains.", "truncate_prompt_tokens": 3},
+            },
         ),
         Described(
             handler=llama_embeddings,
             asker=Asker.NAMED,
             takes=LlamaEmbeddingRequest,
             gives={JSON: list[LlamaEmbedding]},
-
             notes=_NOTES,
             examples={
                 "text": {"content": "Once it rains."},
@@ -353,7 +354,6 @@ API = Api(
             takes=EmbeddingsRequest,
             needs=("input",),
             gives={JSON: PooledList},
-
             notes=_NOTES,
             examples={"two texts": _RAIN},
         ),
@@ -363,7 +363,6 @@ API = Api(
             takes=RerankRequest,
             needs=("query",),
             gives={JSON: RerankReply | list[InferenceRank]},
-
             notes="By a reranker's scores, or by the cosine of an embedding model's vectors.",
             examples={
                 "documents": {"query": _QUESTION, "documents": _RAIN["input"], "top_n": 1},
@@ -375,7 +374,6 @@ API = Api(
             asker=Asker.NAMED,
             takes=ScoreRequest,
             gives={JSON: ScoreList},
-
             notes="By a reranker's scores, or by the cosine of an embedding model's vectors.",
             examples={"pair": {"text_1": _QUESTION, "text_2": "Once it rains."}},
         ),
@@ -384,7 +382,6 @@ API = Api(
             asker=Asker.NAMED,
             takes=CohereEmbedRequest,
             gives={JSON: CohereEmbedReply},
-
             notes=_NOTES,
             examples={
                 "texts": {"texts": _RAIN["input"]},
@@ -397,7 +394,6 @@ API = Api(
             takes=EmbedRequest,
             needs=("inputs",),
             gives={JSON: list[list[float]]},
-
             notes=_NOTES,
             examples={"two texts": {"inputs": _RAIN["input"], "truncate": True}},
         ),
@@ -407,7 +403,6 @@ API = Api(
             takes=EmbedRequest,
             needs=("inputs",),
             gives={JSON: list[list[list[float]]]},
-
             notes=_NOTES,
             examples={"a text": {"inputs": "Once it rains."}},
         ),
@@ -416,7 +411,6 @@ API = Api(
             asker=Asker.NAMED,
             takes=SimilarityRequest,
             gives={JSON: list[float]},
-
             notes="By a reranker's scores, or by the cosine of an embedding model's vectors.",
             examples={
                 "texts": {"inputs": {"source_sentence": _QUESTION, "sentences": _RAIN["input"]}}
@@ -428,9 +422,8 @@ API = Api(
             takes=PredictRequest,
             needs=("inputs",),
             gives={JSON: list[Prediction | list[Prediction]]},
-
             notes="Of rerankers and other files with a classifier.",
             examples={"pair": {"inputs": [[_QUESTION, "Once it rains."]]}},
         ),
     ),
-)  # fmt: skip
+)

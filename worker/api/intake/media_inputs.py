@@ -239,9 +239,7 @@ class MediaInputs:
 
 def _about(error: RequestError, asked: tuple[str, str]) -> RequestError:
     where, param = asked
-    return RequestError(
-        f"{where}: {error.message}", param=param, hint=error.hint, code=error.code
-    )  # fmt: skip
+    return RequestError(f"{where}: {error.message}", param=param, hint=error.hint, code=error.code)
 
 
 def _decode(text: str) -> bytes:

@@ -107,10 +107,9 @@ InputItem = dict[str, Any]
 # Fields of a call that hold what is called with, and those that are no part of it.
 _ARGUMENTS = ("arguments", "action", "operation", "args", "parameters")
 _RETURNED = ("output", "outputs", "results", "result", "error")
-_KNOWN = frozenset({
-    *_RETURNED, "name", "namespace", "server_label", "status", "role", "execution", "created_by",
-    "approval_request_id",
-})  # fmt: skip
+_KNOWN = frozenset(_RETURNED).union(
+    "name namespace server_label status role execution created_by approval_request_id".split()
+)
 
 
 def messages_of(body: ResponseRequest, media: MediaInputs) -> tuple[Message, ...]:

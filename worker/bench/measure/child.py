@@ -141,9 +141,11 @@ def _quality(job: StageJob, report: OnShare) -> Quality:
     slots = max(sizes.greedy_prompts, 1)
     cells = max(sizes.window, slots * (sizes.greedy_tokens + 40)) + 256
     settings = msgspec.structs.replace(
-        _with_threads(job.plan.settings, threads), parallel=slots, ctx_size=cells,
+        _with_threads(job.plan.settings, threads),
+        parallel=slots,
+        ctx_size=cells,
         lora=job.settings.lora,
-    )  # fmt: skip
+    )
     outputs = chunk_outputs(load_config(job.path).vocab_size, sizes.window)
     with open_level(job.path, settings, outputs=outputs) as backend:
         backend.arrange(unified=True, slots=())  # a window has more tokens than a slot's own cells

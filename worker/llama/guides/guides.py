@@ -265,7 +265,7 @@ class Guides:
         """
         begun = time.thread_time()
 
-        def loosened(schema: Schema | bool, what: str) -> str:
+        def loosen(schema: Schema | bool, what: str) -> str:
             key = hashlib.blake2b(msgspec.json.encode(schema)).digest()
             text = self._texts.get(key)
             if text is None:
@@ -278,7 +278,7 @@ class Guides:
                     self._texts.add(key, text, _BYTES_OF_KEY + len(text))
             return text
 
-        return loosened
+        return loosen
 
     def _loosen(self, schema: Schema | bool, what: str) -> str | None:
         with self._lock:

@@ -14,10 +14,10 @@ import msgspec
 from worker.api.intake.media_inputs import MediaInputs
 
 # What says nothing to a model: names of things, bytes of media, marks for the server.
-_UNSAID = frozenset({
-    "type", "id", "call_id", "tool_use_id", "cache_control", "signature", "encrypted_content",
-    "citations", "annotations", "caller",
-})  # fmt: skip
+_UNSAID = frozenset(
+    "type id call_id tool_use_id cache_control signature encrypted_content citations "
+    "annotations caller".split()
+)
 _BYTES = frozenset({"data", "b64_json", "blob", "bytes", "result", "file_data", "url"})
 _BASE64 = re.compile(r"[A-Za-z0-9+/=_\-\r\n]{256,}")
 _DATA_URL = re.compile(r"data:([\w.+-]+)/[\w.+-]+[^,]{0,200};base64,")
