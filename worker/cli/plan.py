@@ -103,6 +103,8 @@ def run(arguments: argparse.Namespace) -> int:
         write_json(plan)
     else:
         data_console().print(_table(config, settings, plan, projector))
+        if plan.newer:
+            data_console().print(plan.newer, soft_wrap=True, markup=False, highlight=False)
     check_fit(plan, config)
     return 0
 
