@@ -33,9 +33,12 @@ class Accelerator:
         return [*rpc, "--device", self.name, "-ngl", "all"]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def gpu() -> Generator[Accelerator]:
-    """One device, of whatever backend; without any, the tests are skipped."""
+    """One device, of whatever backend; without any, the tests are skipped.
+
+    An RPC server has one client at a time: a module that keeps a worker has no other.
+    """
     if STAND_IN in os.environ:
         with rpc_server() as server:
             yield Accelerator("RPC0", (server,))

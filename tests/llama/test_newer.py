@@ -107,7 +107,11 @@ def test_info_says_what_is_not_known(older: Server, server: Server) -> None:
 def test_its_memory_is_asked_of_llama_cpp(qwen3: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if an estimate would do for an architecture that is known."""
     assert not prepare(qwen3, Settings(ctx_size=512)).plan.is_asked
-    monkeypatch.setattr("worker.memory.plan.doubt", lambda _: DOUBT)
+
+    def unsure(_: str) -> str:
+        return DOUBT
+
+    monkeypatch.setattr("worker.memory.plan.doubt", unsure)
     plan = prepare(qwen3, Settings(ctx_size=512)).plan
     assert (plan.is_asked, plan.newer) == (True, DOUBT)
 

@@ -12,9 +12,9 @@ from worker.model import architectures
 NAME = os.environ["UNKNOWN"]
 
 if __name__ == "__main__":
-    lists = {key: value for key, value in vars(architectures).items() if type(value) is frozenset}
-    for key, names in lists.items():
-        setattr(architectures, key, names - {NAME})
+    for key, names in list(vars(architectures).items()):
+        if isinstance(names, frozenset):
+            setattr(architectures, key, names - {NAME})
     architectures.newer = lambda: frozenset({NAME})
     from worker.cli.main import run
 
