@@ -122,7 +122,9 @@ class LlamaBackend:
         self.seconds[part] = time.perf_counter() - begun
 
     def decode(self) -> None:
-        self.spin.time_batch(self.context.decode)
+        started = time.perf_counter()
+        self.context.decode()
+        self.spin.count_decode(time.perf_counter() - started)
 
     def load_adapter(self, digest: bytes, file: ModelFile) -> None:
         """Load an adapter beside the others, between two batches. Raises as `Adapters.load`."""

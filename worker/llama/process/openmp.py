@@ -25,8 +25,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from worker.llama.process.memory import maps
@@ -145,12 +144,6 @@ class Spin:
         self._waited = waiting_ns()
         self._gomp = None if _CHOSEN_BY_USER or self._waited is None else _libgomp()
         self._release = threading.Event()
-
-    def time_batch(self, compute: Callable[[], object]) -> None:
-        """Compute a batch, whose seconds are counted."""
-        started = time.perf_counter()
-        compute()
-        self.count_decode(time.perf_counter() - started)
 
     def count_decode(self, seconds: float) -> None:
         """Count the seconds of one decode; after each _INTERVAL_S of them look and decide."""
