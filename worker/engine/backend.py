@@ -54,6 +54,7 @@ class Batch:
         """Append a run of tokens at positions from `start`; returns the run's first row.
 
         No row is an output until `outputs` says so.
+        tokens: int32 [n]
         """
         first, last = self.size, self.size + len(tokens)
         self.tokens[first:last] = tokens

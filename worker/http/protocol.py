@@ -268,6 +268,7 @@ class Protocol(HttpToolsProtocol, Connection):
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
+        """Raises ValueError: the parser answers 400 and closes."""
         self._count(url)
         if self._header_bytes > PATH.most:
             raise ValueError("too long a path")  # the parser answers 400 and closes
@@ -279,6 +280,7 @@ class Protocol(HttpToolsProtocol, Connection):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
+        """Raises ValueError, as `on_url`."""
         self._unread = 0
         if self.parser.should_upgrade() or self._is_ending:
             return  # it comes again, see `_feed`; or nobody answers it

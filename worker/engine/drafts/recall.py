@@ -50,7 +50,7 @@ class Recall:
         return np.concatenate([old[int(whole[0]) :] if len(whole) else old[:0], new])
 
     def read(self, texts: np.ndarray) -> None:
-        """Remember what `texts` gave."""
+        """Remember what `texts` gave, int32 [n]."""
         for text in np.split(texts, np.flatnonzero(texts == _END) + 1):
             if len(text) > RUN:
                 self.add(text[:-1] if text[-1] == _END else text)

@@ -75,7 +75,10 @@ class Keeper:
         return wait > self._max_stall and any(s.num_sampled for s in self._running)
 
     def find(self, tokens: np.ndarray, prompt: Prompt) -> Found | None:
-        """What is kept of a prompt; None where it is nothing or takes too long to bring back."""
+        """What is kept of a prompt; None where it is nothing or takes too long to bring back.
+
+        tokens: int32 [n]
+        """
         if self._store is None:
             return None
         found = self._store.find(tokens, prompt.key_after(len(tokens)))
@@ -136,6 +139,7 @@ class Keeper:
         """The state after as many of these tokens as there is one of; None where it is none.
 
         shorten: the first of packed rows
+        tokens is int32 [n], packed rows are uint8 [n].
         """
         if self._store is None:
             return None
@@ -151,7 +155,10 @@ class Keeper:
         return KeptSequence(key, tokens[:count], count, parts, rests)
 
     def erase(self, tokens: np.ndarray, key: bytes) -> None:
-        """Forget what has ended and begins these tokens, as far as nothing else goes on from it."""
+        """Forget what has ended and begins these tokens, as far as nothing else goes on from it.
+
+        tokens: int32 [n]
+        """
         for slot in [
             slot for slot in self._cells.cached if slot.prompt.key_after(slot.length) == key
         ]:

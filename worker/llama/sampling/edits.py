@@ -67,7 +67,7 @@ class Edits:
         return done
 
     def undo(self, row: np.ndarray, done: list[Places]) -> None:
-        """Give `row` its own values back: others read them."""
+        """Give `row` its own values back: others read them. row: float32 [vocab_size]"""
         for ids, values in reversed(done):
             row[ids] = values
 
@@ -104,7 +104,7 @@ class Recent:
         self.counts[token] += 1
 
     def ids(self, others: Set[int]) -> np.ndarray:
-        """Each id once, those of others too, in any order."""
+        """Each id once, those of others too, in any order; int64 [n]."""
         found = self.counts.keys() | others if others else self.counts.keys()
         return np.fromiter(found, np.intp, len(found))
 
