@@ -187,8 +187,8 @@ class Exchange(ABC):
 class DeltaExchange(Exchange):
     """An exchange whose events are those of each delta, and some behind the last one.
 
-    Deltas in the midst of a stream are told as they come, past the task that answers: to wake it,
-    and what wraps what it sends, takes 40 µs of the event loop's CPU time for each token.
+    Deltas in the midst of a stream are told as they come, past the task that answers: waking
+    it, and what wraps what it sends, would take most of the event loop's time for a token.
     """
 
     @abstractmethod

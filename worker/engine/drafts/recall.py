@@ -29,7 +29,7 @@ class Recall:
         self._full = 1  # where the ring began again
 
     def add(self, tokens: np.ndarray) -> None:
-        """Remember a text, int32 [n]; 1,000 tokens take 30 µs."""
+        """Remember a text, int32 [n]."""
         tokens = tokens[-(CAPACITY // 4) :]
         if len(tokens) <= RUN:
             return

@@ -126,8 +126,8 @@ class Keeper:
     def clear_ended(self) -> None:
         """Take what is saved out of a unified cache, where each row looks at all cells.
 
-        A cell that is looked at costs a row 0.1 µs (125M shape, 2 threads) and 2 µs to copy: that
-        is paid back after 20 tokens. Nobody pays as long as nobody runs.
+        To copy a cell back costs as much as some tens of rows that look at it. Nobody pays as long
+        as nobody runs.
         """
         if self._backend.unified and self._running:
             for slot in [slot for slot in self._cells.cached if slot.is_saved]:

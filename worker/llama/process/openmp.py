@@ -180,7 +180,7 @@ class Spin:
         """In the thread that will decode: make its compute threads, which sleep until it does.
 
         Otherwise the first step does, and a thread that is made while two CPUs are wanted may begin
-        on the CPU of the one that waits for it: such steps took 100 ms and more instead of 10.
+        on the CPU of the one that waits for it, which makes the step many times as long.
         """
         if self._gomp is not None and self.threads > 1:
             _form_team(self._gomp, self.threads)
