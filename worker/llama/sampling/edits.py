@@ -30,7 +30,7 @@ class Edits:
         ends = sorted(vocab.end_tokens)
         banned = [*vocab.suppressed, *(ends if params.ignore_eos else ())]
         bias: dict[int, float] = {}
-        for token, value in [*params.logit_bias, *((token, -math.inf) for token in banned)]:
+        for token, value in [*params.logit_bias, *dict.fromkeys(banned, -math.inf).items()]:
             bias[token] = bias.get(token, 0.0) + value
         self._fixed = _places(list(bias), list(bias.values()))
         self._ends = _places(ends, [-math.inf] * len(ends))
