@@ -86,14 +86,11 @@ async def ollama_embed(request: HttpRequest, facts: ModelFacts, preparing: Prepa
             prompt_eval_count=count,
         )
 
-    if not body.input:  # who asks nothing wants the model to be facts, and here it is
+    given, cuts = body.input, body.truncate is not False
+    if not given:  # clients ask nothing to have the model loaded, and here it is
         return cast("ASGIApp", json_response(reply((), 0)))
-    cuts = body.truncate is not False
     wanted = await preparing.texts(
-        request,
-        body,
-        facts,
-        lambda budget: embed_request(body.input, "input", facts, budget, cuts=cuts),
+        request, body, facts, lambda budget: embed_request(given, "input", facts, budget, cuts=cuts)
     )
     count = len(wanted.prompt.tokens)
     return VectorExchange(wanted, preparing, request.url.path, lambda made: reply(made, count))
@@ -106,13 +103,11 @@ async def ollama_embeddings(
     """A text that is too long is cut."""
     body = await preparing.body(request, OllamaEmbeddingsRequest)
     check_vectors(facts)
-    if not body.prompt:
+    text = body.prompt
+    if not text:
         return cast("ASGIApp", json_response(OllamaEmbeddingsReply([])))
     wanted = await preparing.texts(
-        request,
-        body,
-        facts,
-        lambda budget: embed_request(body.prompt, "prompt", facts, budget, cuts=True),
+        request, body, facts, lambda budget: embed_request(text, "prompt", facts, budget, cuts=True)
     )
 
     def reply(vectors: Sequence[np.ndarray]) -> OllamaEmbeddingsReply:
@@ -167,7 +162,7 @@ async def delete_model() -> Response[bytes]:
     raise NotSupportedError("This worker serves one file and deletes none.")
 
 
-# Who asks nothing wants the model to be facts, and here it is.
+# Clients ask nothing to have the model loaded, and here it is.
 _LOADED: dict[str, Any] = {"done": True, "done_reason": "load"}
 
 
