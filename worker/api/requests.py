@@ -153,7 +153,6 @@ def _seconds_of(text: str | None) -> float:
     return seconds
 
 
-_SECONDS = f"from {MIN_INTERVAL_S:g} to {MAX_INTERVAL_S:g}"
 
 API = Api(
     name="Requests",
