@@ -153,7 +153,6 @@ def _seconds_of(text: str | None) -> float:
     return seconds
 
 
-
 API = Api(
     name="Requests",
     text="Running and recent requests, and how to cancel one.",

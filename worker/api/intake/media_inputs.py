@@ -89,10 +89,7 @@ class MediaInputs:
 
     def takes(self, kind: str) -> bool:
         """Whether the model sees, or hears, such a medium."""
-        if self._reader is None:
-            return False
-        ready = self._reader.ready
-        return {"image": ready.sees, "audio": ready.hears}.get(kind, False)
+        return self._reader is not None and kind in self._reader.ready.kinds
 
     def mark(self, kind: str, address: str, asked: tuple[str, str] | None = None) -> str | None:
         """The mark of a medium whose bytes stand in an address, or in its place as base64, or are
