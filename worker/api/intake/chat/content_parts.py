@@ -40,9 +40,9 @@ _CAPTIONS = tuple(
 # Where else one may have an address, which is told; data in its place is not.
 _ADDRESSES = ("url", "uri", *(f"{kind}_url" for kind in NOUNS), *NOUNS)
 # All fields of such a part.
-MEDIA_FIELDS = frozenset((*_CAPTIONS, *_MIMES)).union(
-    "source image_url input_audio audio video_url image video data url format file_id detail "
-    "result status base64 blob bytes file_data source_type uuid extras".split()
+MEDIA_FIELDS = frozenset((*_CAPTIONS, *_MIMES, *NOUNS)).union(
+    "source image_url input_audio video_url data url format file_id detail result status "
+    "base64 blob bytes file_data source_type uuid extras".split()
 )
 
 
