@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Vectors to stdout, figures to stderr."""
+    """Vectors to stdout, figures to stderr. Raises UsageError."""
     settings = msgspec.structs.replace(settings_from(arguments), parallel=1)
     log.configure("console", "debug" if settings.verbose else "error")
     from worker.lifecycle.loading import open_backend

@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Stream the continuation to stdout, figures to stderr."""
+    """Stream the continuation to stdout, figures to stderr. Raises UsageError."""
     settings = msgspec.structs.replace(settings_from(arguments), parallel=1)
     prompt = _prompt(arguments.prompt)
     log.configure("console", "debug" if settings.verbose else "error")

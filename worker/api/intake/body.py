@@ -8,7 +8,7 @@ import functools
 import json
 import re
 from codecs import BOM_UTF8
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast, get_args
 
@@ -96,16 +96,6 @@ def _objects(shape: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct]]:
             if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
                 found[field.encode_name] = kind
     return found
-
-
-def field_warnings(names: Iterable[str], path: str) -> tuple[str, ...]:
-    """A sentence for each name; the log has each once."""
-    names = tuple(names)
-    for name in names:
-        if name not in _logged and len(_logged) < _MOST_LOGGED:
-            _logged.add(name)
-            _log.warning("a field is not known", field=name, path=path)
-    return tuple(f"{name} is not known here and was left out." for name in names)
 
 
 def _value(raw: msgspec.Raw) -> Any:
@@ -248,12 +238,15 @@ async def until_gone(receive: Any) -> None:
 
 
 def _decode_noting(data: bytearray, shape: type[T]) -> T:
-    """The body, whose record knows what of it is not known."""
+    """The body, whose record knows what of it is not known; the log has each name once."""
     found = _decode(data, shape)
     record = current()
     if record is not None:
         record.unknown = unknown_fields(data, shape)
-        field_warnings(record.unknown, record.route)
+        for name in record.unknown:
+            if name not in _logged and len(_logged) < _MOST_LOGGED:
+                _logged.add(name)
+                _log.warning("a field is not known", field=name, path=record.route)
     return found
 
 
