@@ -1,5 +1,5 @@
 # Options: BACKEND=cpu|cuda|metal|vulkan|blas  RPC=1  MTMD=0  FLEET=1  LOCKED=1  PYTHON=python3.12  ARGS="for the command"
-# LLAMA_CPP=FOLDER|TARBALL|b11549  builds that llama.cpp under the bindings; LLAMA_CPP=pinned theirs again.
+# LLAMA_CPP=FOLDER|TARBALL|URL|b11549  builds that llama.cpp under the bindings; LLAMA_CPP=pinned theirs again.
 # GGUF_WORKER_WHEELS=dist  installs llama-cpp-python from a wheel in that folder or at that URL.
 # Works with GNU make 3.81. Every target that needs it installs what is missing first.
 
