@@ -234,7 +234,7 @@ SEVERAL = ("--local-mode", "--cache-ram", "--draft", "--hf-repo")
 def test_the_words_of_an_option_that_is_also_a_switch(capsys: pytest.CaptureFixture[str]) -> None:
     """The error offers what the option takes."""
     assert main(["serve", "--die-with-parent", "foo"]) == 2
-    assert "--die-with-parent: must be process, stdin or off, not 'foo'" in capsys.readouterr().err
+    assert "--die-with-parent must be process, stdin or off, not 'foo'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_a_folder_that_cannot_be_written_to(monkeypatch: pytest.MonkeyPatch) -> 
         return False  # root is told that it may write everywhere
 
     monkeypatch.setattr(os, "access", access)
-    with pytest.raises(UsageError, match="--cache-dir: must name a folder that can be written to"):
+    with pytest.raises(UsageError, match="--cache-dir must name a folder that can be written to"):
         settings_of("--cache-dir", "./not/yet/there")
 
 

@@ -24,7 +24,7 @@ CONFIG = load_config(MODEL_PATH)
 @for_each(
     ("fields", "why"),
     [
-        ({"grammar": "root ::= ("}, "The grammar of --grammar does not parse"),
+        ({"grammar": "root ::= ("}, "The grammar of --grammar ends too early"),
         ({"json_schema": {"type": "nonsense"}}, "--json-schema has a type that is none of"),
         ({"json_schema": {"$ref": "#/nowhere"}}, "--json-schema refers to a place"),
         ({"json_schema": {"type": "array", "minItems": 10**9}}, "--json-schema has a minItems"),

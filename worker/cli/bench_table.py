@@ -119,7 +119,7 @@ def report_table(report: BenchReport, width: int) -> RenderableType:
     legend = [f"{column.title}: {column.meaning}." for column in columns]
     for title, texts in (
         ("Verdict", verdict_lines(report)),
-        ("Not measured", failures(report)),
+        ("Notes", failures(report)),
         ("Levels", level_lines(report)),
         ("How to read it", [*legend, *scale_lines(report)]),
         ("How it was measured", [measured_line(report)]),

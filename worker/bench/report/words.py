@@ -33,7 +33,7 @@ def paragraphs(report: BenchReport) -> list[tuple[str, list[str]]]:
         ("How it was measured", measurement_lines(report)),
     ]  # fmt: skip
     if failed := failures(report):
-        found.insert(1, ("Not measured", failed))
+        found.insert(1, ("Notes", failed))
     return [(title, texts) for title, texts in found if texts]
 
 
