@@ -24,6 +24,8 @@ _WHERE = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 _LONGEST_PATTERN = 256
 # What the expressions of Python and of C++ (ECMAScript's) do not have in common.
 _NOT_SHARED = re.compile(r"[^ -~]|\(\?[^:=!]|\\[^\W0-9dDwWsSbB]|\[\[|[*+?}]\+")
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)\s*(s|m|min|h|)")
+_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 AUTO = -2  # as a number: what fits, or what is fastest
 # llama-server's letters for samplers, in its order, which is ours too.
 SAMPLERS = {
@@ -75,6 +77,21 @@ def number(low: float, high: float) -> Callable[[str], float]:
             raise ValueError(f"must be a number, not {text!r}")
         if not low <= value <= high:
             raise ValueError(f"must be from {low:g} to {high:g}, not {text}")
+        return value
+
+    return read
+
+
+def duration(low: float, high: float) -> Callable[[str], float]:
+    """Reads `90s`, `5m`, `1.5h` or a number of seconds, from `low` to `high` seconds."""
+
+    def read(text: str) -> float:
+        found = _DURATION.fullmatch(text.strip().lower())
+        if found is None:
+            raise ValueError(f"must be a time such as 90s, 5m or 1h, not {text!r}")
+        value = float(found[1]) * _SECONDS[found[2]]
+        if not low <= value <= high:
+            raise ValueError(f"must be from {low:g}s to {high / 3600:g}h, not {text}")
         return value
 
     return read
@@ -347,10 +364,10 @@ def parent(text: str) -> str:
 
 
 def repository(text: str) -> str:
-    """ORGANISATION/REPOSITORY of the Hub, and maybe an encoding behind a colon. Raises
+    """ORGANIZATION/REPOSITORY of the Hub, and maybe an encoding behind a colon. Raises
     ValueError."""
     if not re.fullmatch(r"[\w.-]+/[\w.-]+(@[\w./-]+)?(:[\w-]+)?", text):
-        raise ValueError("must be ORGANISATION/REPOSITORY or ORGANISATION/REPOSITORY:QUANT")
+        raise ValueError("must be ORGANIZATION/REPOSITORY or ORGANIZATION/REPOSITORY:QUANT")
     return text
 
 
@@ -528,7 +545,7 @@ def json_object(text: str) -> dict[str, Any]:
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.MsgspecError, RecursionError):
-        raise ValueError("must be a JSON object, such as '{\"enable_thinking\": false}'") from None
+        raise ValueError('must be a JSON object, such as \'{"type": "object"}\'') from None
 
 
 def json_file(text: str) -> dict[str, Any]:

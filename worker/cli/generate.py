@@ -110,7 +110,9 @@ def _picture(file: str) -> bytes:
     try:
         return Path(file).read_bytes()
     except OSError as error:
-        raise UsageError(f"{file} cannot be read: {error.strerror}.") from None
+        raise UsageError(
+            f"{file} cannot be read: {error.strerror}.", hint="Check the path."
+        ) from None
 
 
 def _about(
@@ -127,7 +129,7 @@ def _about(
         for file, data in images:
             mark = media.mark("image", base64.b64encode(data).decode(), (file, "image"))
             if mark is None:
-                raise UsageError("This model does not accept images.")
+                raise UsageError("This model does not accept images.", hint="Leave --image out.")
             reader.read(reader.digest(data), data, "image")
             said += mark
         said = _apply_template(said + text, vocab, tokenizer)

@@ -122,7 +122,7 @@ def only(candidates: list[OfferedFile], quant: str, name: str) -> OfferedFile:
     known = ", ".join(sorted({offer.quant for offer in candidates if offer.quant})) or "none"
     raise UsageError(
         f"{name} has no {quant}; its encodings: {known}.",
-        hint="Name one of them, or a file: hf:ORGANISATION/REPOSITORY::file=NAME.gguf",
+        hint="Name one of them, or a file: hf:ORGANIZATION/REPOSITORY::file=NAME.gguf",
     )
 
 

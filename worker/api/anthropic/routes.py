@@ -46,7 +46,9 @@ async def messages(
     """The whole message at once, or its events."""
     body = await preparing.body(request, MessagesRequest)
     if body.max_tokens is None and body.n_predict is None:
-        raise RequestError("max_tokens is missing.", param="max_tokens")
+        raise RequestError(
+            "max_tokens is missing.", param="max_tokens", hint="Send the most tokens of the answer."
+        )
     generation, stream = await preparing.run(
         request, body, facts, lambda budget: ask(chat_input_of(body, facts, budget), chat, facts)
     )

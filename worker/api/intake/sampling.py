@@ -150,10 +150,7 @@ def sampling_of(
     for each in (*reversed(more), fields):
         params = _over(params, each, facts, budget)
     params = params.with_samplers()
-    grammar, schema = facts.settings.grammar, facts.settings.json_schema  # of all answers
-    constraint = constraint_of(fields, *more)
-    if constraint is None and (grammar is not None or schema is not None):
-        constraint = constraint_of(ConstraintFields(grammar=grammar, json_schema=schema))
+    constraint = constraint_of(fields, *more) or params.constraint
     if constraint is not None:
         facts.guides.prepare(constraint, budget)
         params = msgspec.structs.replace(params, constraint=constraint)

@@ -134,7 +134,9 @@ def place_of(
     vocab = facts.vocab
     before, after, middle = vocab.infill
     if before is None or after is None or middle is None:
-        raise NotSupportedError("This model has no infill tokens.")
+        raise NotSupportedError(
+            "This model has no infill tokens.", hint="Serve a model for code completion."
+        )
     for name in ("input_prefix", "input_suffix"):
         if getattr(body, name) is None:
             raise RequestError(f"{name} is missing.", param=name)

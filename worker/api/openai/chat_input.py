@@ -97,7 +97,9 @@ def _logprobs(body: ChatRequest) -> int | None:
     """Alternatives for each token; None: no logprobs. A number in `logprobs` is true, whatever it
     counts for completions."""
     if body.top_logprobs and not body.logprobs:
-        raise RequestError("top_logprobs needs logprobs.", param="top_logprobs")
+        raise RequestError(
+            "top_logprobs needs logprobs.", param="top_logprobs", hint="Set logprobs to true."
+        )
     if not (body.logprobs or body.n_probs):
         return None
     check_alternatives(logprobs=body.logprobs, top_logprobs=body.top_logprobs, n_probs=body.n_probs)

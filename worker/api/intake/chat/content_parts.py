@@ -105,10 +105,10 @@ def check_seen(part: Mapping[str, Any], where: str, param: str, media: MediaInpu
     told = f"{where} is of type {str(part.get('type'))[:40]}"
     if not media.takes(kind):
         raise RequestError(
-            f"{told}: {media.reads(kind)}, and the question would be about something that it "
-            "cannot see.",
+            f"{told}: {media.reads(kind)}, and the question would be about something that it does "
+            "not get.",
             param=param,
-            hint="Ask without it, or describe it.",
+            hint="Ask without it, or start the worker with a model that takes it and --mmproj.",
         )
     address = next(_addresses(part), "")
     example = "data:image/png;base64,…" if kind == "image" else "base64 of a WAV, MP3 or FLAC file"
