@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.docs import house
 from tests.support.programs.processes import Server, serving
 from worker.cli.main import COMMANDS, parser
 from worker.service.app import APIS
@@ -152,6 +153,11 @@ def test_every_path_of_the_service_is_described() -> None:
     for path in paths:
         shown = re.sub(r"\{\w+:\w+\}", "{id}", path)
         assert f"{shown}`" in text or f"{shown}/" in text, path
+
+
+def test_the_picture_is_of_this_house() -> None:
+    """docs/house.svg is what `python -m scripts.docs.house` draws of the rule and the table."""
+    assert house.PICTURE.read_text() == house.picture()
 
 
 @pytest.fixture(scope="module")

@@ -53,6 +53,7 @@ class CachedBlock:
     def __init__(
         self, tokens: bytes, rows: np.ndarray, parent: CachedBlock | None, chain: bytes
     ) -> None:
+        """rows: uint8 [n]"""
         self.tokens = tokens
         self.rows = rows
         self.parent = parent
@@ -109,6 +110,7 @@ class CachedRest:
     __slots__ = ("before", "data", "nbytes", "stamp", "tokens")
 
     def __init__(self, tokens: bytes, data: np.ndarray, before: CachedBlock) -> None:
+        """data: uint8 [n]"""
         self.tokens = tokens
         self.data = data
         self.before = before

@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Vectors to stdout, figures to stderr."""
+    """Vectors to stdout, figures to stderr. Raises UsageError."""
     settings = msgspec.structs.replace(settings_from(arguments), parallel=1)
     log.configure("console", "debug" if settings.verbose else "error")
     from worker.lifecycle.loading import open_backend
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
             if embedder is None or embedder.pooling in ("none", "rank"):
                 raise UsageError(
                     f"{path.name} {prepared.config.task}.",
-                    hint="Name another --model, or how vectors are made: --pooling mean.",
+                    hint="Name an embedding model with --model, or add --pooling mean.",
                 )
             wanted = _some(lines, arguments.skip)
             _embed(arguments, backend, wanted, _writer(arguments, embedder.width))

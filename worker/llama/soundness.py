@@ -216,7 +216,8 @@ def key(variant: str = "") -> str:
 
 
 def library_folder() -> Path:
-    """Where the bindings keep llama.cpp's libraries; found without loading any."""
+    """Where the bindings keep llama.cpp's libraries; found without loading any. Raises
+    BackendError."""
     spec = importlib.util.find_spec("llama_cpp")
     if spec is None or spec.origin is None:
         raise BackendError(

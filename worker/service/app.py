@@ -76,8 +76,8 @@ def create_app(worker: Worker, journal: Journal) -> Any:
     async def live_model(worker: Worker) -> Loaded:
         return worker.loaded
 
-    async def facts(loaded: Loaded) -> ModelFacts:
-        return facts_of(loaded)
+    async def facts() -> ModelFacts:
+        return facts_of(worker.loaded, worker.loaded.backend)
 
     async def preparing(facts: ModelFacts) -> Preparing:  # noqa: ARG001
         return prepares

@@ -25,9 +25,7 @@ from worker.engine.sampling import (
     check_sampling,
 )
 from worker.errors import RequestError
-from worker.grammar.constraint import Constraint
 from worker.limits import BIAS, BREAKER, BREAKERS
-from worker.settings import Settings
 from worker.values import samplers
 
 Bias = float | bool | str | None
@@ -152,22 +150,13 @@ def sampling_of(
     for each in (*reversed(more), fields):
         params = _over(params, each, facts, budget)
     params = params.with_samplers()
-    constraint = constraint_of(fields, *more) or _default_constraint(facts.settings)
+    constraint = constraint_of(fields, *more) or params.constraint
     if constraint is not None:
         facts.guides.prepare(constraint, budget)
         params = msgspec.structs.replace(params, constraint=constraint)
     if INFILL in params.samplers:
         _check_infill(params, facts)
     return params
-
-
-def _default_constraint(settings: Settings) -> Constraint | None:
-    """What the operator's options ask of answers. Raises RequestError."""
-    if settings.grammar is None and settings.json_schema is None:
-        return None
-    return constraint_of(
-        ConstraintFields(grammar=settings.grammar, json_schema=settings.json_schema)
-    )
 
 
 def _check_infill(params: SamplingParams, facts: ModelFacts) -> None:

@@ -292,7 +292,7 @@ def read_near(
 def embedding_request(
     texts: Sequence[Tokens], param: str, *, per_token: bool = False
 ) -> EmbeddingRequest:
-    """The engine's request. per_token: a vector for each token"""
+    """The engine's request. per_token: a vector for each token. Raises RequestError."""
     count = sum(map(len, texts))
     if per_token and count > TOKEN_VECTORS.most:
         raise RequestError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, TypeVar
 
 import msgspec
@@ -55,7 +55,7 @@ def tables(report: BenchReport) -> list[Table]:
     recommended = report.verdict.recommended
     name = _column(
         "level",
-        "encoding; * is the reference, → the one to take here",
+        "encoding; * marks the reference, → the level to take here",
         _whole,
         lambda x: mark(x, recommended),
     )
@@ -73,6 +73,27 @@ def tables(report: BenchReport) -> list[Table]:
     return [
         Table(title, [name, *columns]) for title, columns in {"Summary": summary, **parts}.items()
     ]
+
+
+def fitting(
+    columns: list[Column], levels: Sequence[LevelReport], width: int, gap: int = 1
+) -> Iterator[list[Column]]:
+    """Parts of a table's columns that fit a line, each beginning with the first column.
+
+    width: characters of a line; gap: of them, those that a cell has besides its text
+    """
+    name, *rest = columns
+
+    def wide(column: Column) -> int:
+        return gap + max(map(len, (column.title, *map(column.text, levels))))
+
+    while rest:
+        room, count = width - wide(name), 0
+        while count < len(rest) and (not count or room >= wide(rest[count])):
+            room -= wide(rest[count])
+            count += 1
+        yield [name, *rest[:count]]
+        rest = rest[count:]
 
 
 def mark(level: LevelReport, recommended: str | None) -> str:
@@ -159,7 +180,7 @@ def _latency(report: BenchReport) -> list[Column]:
                 f"{way}{_by(n)}",
                 f"ms between tokens of a stream, {n} of them, {where}{_JOINED.get(way, '')}",
             )
-            first = f"ms to the first token of {n} requests {where}"
+            first = f"ms to the first token {where}{f', {n} requests at once' if n > 1 else ''}"
             requests = _requests(way, n)
             found += [
                 _column(f"TTFT {name}", first, requests, lambda r: milliseconds(r.ttft)),
@@ -207,8 +228,8 @@ def _quality() -> list[Column]:
         return _column(title, meaning, lambda x: x.quality, text, by, value, "nats")
 
     return [
-        of("PPL", "perplexity of the text", lambda q: plus_minus(q.ppl, q.ppl_error, 4), "nll",
-           lambda q: q.ppl),
+        _column("PPL", "perplexity of the text", lambda x: x.quality,
+                lambda q: plus_minus(q.ppl, q.ppl_error, 4), "nll", lambda q: q.ppl),
         of("ln ratio", "ln of the perplexity's ratio to the reference's",
            lambda q: plus_minus(q.ln_ppl_ratio, q.ln_ppl_ratio_error, 5)),
         of("KLD", "mean KL divergence from the reference, nats; its error by windows",

@@ -348,7 +348,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return text % values
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """What makes or repeats a text or list is counted; powers and products are bounded."""
+        """What makes or repeats a text or list is counted; powers and products are bounded. Raises
+        SecurityError."""
         if operator == "+":
             return self._plus(left, right)
         if operator == "%" and isinstance(left, str):
