@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.docs import house
 from tests.support import http
 from tests.support.programs.processes import Server, serving
 from worker.cli.main import COMMANDS, parser
@@ -178,6 +179,11 @@ def test_every_path_of_the_service_is_described() -> None:
     for path in paths:
         shown = re.sub(r"\{\w+:\w+\}", "{id}", path)
         assert f"{shown}`" in text or f"{shown}/" in text, path
+
+
+def test_the_picture_is_of_this_house() -> None:
+    """docs/house.svg is what `python -m scripts.docs.house` draws of the rule and the table."""
+    assert house.PICTURE.read_text() == house.picture()
 
 
 @pytest.fixture(scope="module")

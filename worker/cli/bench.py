@@ -128,8 +128,10 @@ def _compare_vectors(plan: BenchPlan, cache: BenchCache, out: Path | None, *, as
     with _end_well():
         report = watch(EmbeddingBench(plan, cache).events(), vector_table)
     if out is not None:
-        makers = {"json": lambda: msgspec.json.encode(report).decode(),
-                  "md": lambda: as_markdown(report)}  # fmt: skip
+        makers = {
+            "json": lambda: msgspec.json.encode(report).decode(),
+            "md": lambda: as_markdown(report),
+        }
         for path in write_documents(makers, out):
             sys.stderr.write(f"wrote {path}\n")
     if as_json:
@@ -180,8 +182,9 @@ def _plan(arguments: argparse.Namespace) -> tuple[BenchPlan, bool]:
     config = load_config(known, purpose="serve")
     makes_vectors = config.only_embeds or settings.pooling is not None
     if makes_vectors and arguments.no_quality:
-        raise UsageError("An embedding model is compared by its embeddings.",
-                         hint="Leave --no-quality out.")  # fmt: skip
+        raise UsageError(
+            "An embedding model is compared by its embeddings.", hint="Leave --no-quality out."
+        )
     if makes_vectors and levels[-1].lora is not None:
         raise UsageError("Embeddings are computed without adapters.", hint="Leave --lora out.")
     for option in ("questions", "time"):

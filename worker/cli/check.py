@@ -72,9 +72,11 @@ def run(arguments: argparse.Namespace) -> int:
         for each in found:
             progress.about(each.path.name)
             verdict = judge(
-                each, deep=arguments.deep, entries=entries,
+                each,
+                deep=arguments.deep,
+                entries=entries,
                 count=progress.add if arguments.deep else _nothing,
-            )  # fmt: skip
+            )
             if verdict.ok and verdict.code is None:
                 config = load_config(each.path, purpose="serve")
                 found_places = places(config.tokenizer, open_header(each.path))
@@ -214,10 +216,10 @@ def places(tokenizer: TokenizerConfig | None, header: Header) -> dict[str, str]:
         return {}
     tokens = header.keys.get("tokenizer.ggml.tokens")
 
-    def named(index: int | None) -> str:
+    def name_of(index: int | None) -> str:
         if index is None or not isinstance(tokens, StringArray) or index >= len(tokens):
             return ""
         return str(tokens[index])
 
-    bos, eos = named(tokenizer.bos_id), named(tokenizer.eos_id)
+    bos, eos = name_of(tokenizer.bos_id), name_of(tokenizer.eos_id)
     return table_of(tokenizer.chat_template, bos=bos, eos=eos)

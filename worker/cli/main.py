@@ -203,6 +203,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     """The arguments. An unknown option is named without its value, which may be a secret.
 
     As in llama-server `_` in an option's name is `-`.
+    Raises UsageError.
     """
     words = with_presets([_with_dashes(word) for word in words])
     # No option in front of the command takes a value, so the first word that is none names it.

@@ -47,7 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Bring the models one after the other. The first failure ends the command."""
+    """Bring the models one after the other. The first failure ends the command. Raises
+    UsageError."""
 
     settings = settings_from(arguments)
     catalog = load_catalog(settings.catalog)

@@ -28,9 +28,7 @@ EXAMPLE = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s [MODEL] [--port N] [options]"
-    parser.add_argument(
-        "named", nargs="?", metavar="MODEL", help="the same as --model MODEL"
-    )  # fmt: skip
+    parser.add_argument("named", nargs="?", metavar="MODEL", help="the same as --model MODEL")
     parser.add_argument("--version", action="version", version=f"worker {__version__}")
     add_options(parser)
     parser.add_argument_group(

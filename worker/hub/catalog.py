@@ -61,7 +61,7 @@ class Catalog(msgspec.Struct, frozen=True):
     entries: dict[str, Entry]
 
     def find(self, name: str) -> Entry:
-        """The entry of that name, in any case of letters. UsageError where there is none."""
+        """The entry of that name, in any case of letters. Raises UsageError where there is none."""
         entry = self.entries.get(name.lower())
         if entry is not None:
             return entry

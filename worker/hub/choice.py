@@ -108,7 +108,8 @@ def offers(files: Mapping[str, int], no_models: Container[str] = ()) -> list[Off
 
 
 def only(candidates: list[OfferedFile], quant: str, name: str) -> OfferedFile:
-    """The candidate in that encoding. UsageError where there is none, or more than one."""
+    """The candidate in that encoding. Raises UsageError where there is none, or more
+    than one."""
     matching = [offer for offer in candidates if offer.quant == quant]
     if len(matching) == 1:
         return matching[0]

@@ -8,7 +8,7 @@ import functools
 import json
 import re
 from codecs import BOM_UTF8
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast, get_args
 
@@ -28,17 +28,16 @@ _logged: set[str] = set()
 _MOST_LOGGED = 256
 
 # Change no answer here.
-_HARMLESS = frozenset({
-    "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
-    "prompt_cache_retention", "prediction", "cache_control", "betas", "anthropic_version",
-    "anthropic_beta", "context_management", "provider", "usage", "models", "route", "id_slot",
-    "slot_id", "cache_prompt", "n_keep", "n_discard", "n_cache_reuse", "sse_ping_interval",
-    "api_key", "backend_sampling", "t_max_prompt_ms",
-    "speculative.n_max", "speculative.n_min", "speculative.p_min", "speculative.type",
-    "keep_alive", "request_id", "include_obfuscation", "priority", "cache_salt",
-    "kv_transfer_params", "num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "num_keep",
-    "use_mmap", "use_mlock", "numa", "low_vram", "f16_kv",
-})  # fmt: skip
+_HARMLESS = frozenset(
+    "user metadata store service_tier safety_identifier prompt_cache_key "
+    "prompt_cache_retention prediction cache_control betas anthropic_version "
+    "anthropic_beta context_management provider usage models route id_slot slot_id "
+    "cache_prompt n_keep n_discard n_cache_reuse sse_ping_interval api_key "
+    "backend_sampling t_max_prompt_ms speculative.n_max speculative.n_min "
+    "speculative.p_min speculative.type keep_alive request_id include_obfuscation "
+    "priority cache_salt kv_transfer_params num_ctx num_batch num_gpu main_gpu num_thread "
+    "num_keep use_mmap use_mlock numa low_vram f16_kv".split()
+)
 # Say what happens anyway, beside null, false, 0 and what is empty.
 _NEUTRAL: dict[str, Any] = {
     "skip_special_tokens": True, "spaces_between_special_tokens": True, "detokenize": True,
@@ -97,16 +96,6 @@ def _objects(shape: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct]]:
             if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
                 found[field.encode_name] = kind
     return found
-
-
-def field_warnings(names: Iterable[str], path: str) -> tuple[str, ...]:
-    """A sentence for each name; the log has each once."""
-    names = tuple(names)
-    for name in names:
-        if name not in _logged and len(_logged) < _MOST_LOGGED:
-            _logged.add(name)
-            _log.warning("a field is not known", field=name, path=path)
-    return tuple(f"{name} is not known here and was left out." for name in names)
 
 
 def _value(raw: msgspec.Raw) -> Any:
@@ -256,12 +245,15 @@ async def until_gone(receive: Any) -> None:
 
 
 def _decode_noting(data: bytearray, shape: type[T]) -> T:
-    """The body, whose record knows what of it is not known."""
+    """The body, whose record knows what of it is not known; the log has each name once."""
     found = _decode(data, shape)
     record = current()
     if record is not None:
         record.unknown = unknown_fields(data, shape)
-        field_warnings(record.unknown, record.route)
+        for name in record.unknown:
+            if name not in _logged and len(_logged) < _MOST_LOGGED:
+                _logged.add(name)
+                _log.warning("a field is not known", field=name, path=record.route)
     return found
 
 

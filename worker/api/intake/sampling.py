@@ -94,10 +94,10 @@ _ALIASES = {"repetition_penalty": "repeat_penalty"}
 _RANDOM = -1  # llama-server's way to say "random"
 _SEEDS = (-(2**63), 2**64 - 1)
 # Where programs go beyond a limit to say what stands there: less than 0 is greedy, or off.
-_OPEN_BELOW = (
-    "temperature", "top_k", "min_p", "xtc_probability", "top_n_sigma", "adaptive_target",
-    "dynatemp_range", "n_indent", "t_max_predict_ms", "min_keep",
-)  # fmt: skip
+_OPEN_BELOW = tuple(
+    "temperature top_k min_p xtc_probability top_n_sigma adaptive_target dynatemp_range "
+    "n_indent t_max_predict_ms min_keep".split()
+)
 _OPEN_ABOVE = ("top_p", "top_k", "typical_p")
 # What the fields may hold under the names that clients use: field -> (lowest, highest), None: any.
 FIELD_LIMITS: dict[str, tuple[float | None, float | None]] = {

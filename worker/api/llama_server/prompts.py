@@ -208,6 +208,7 @@ def infill_of(body: InfillRequest, facts: ModelFacts, budget: Budget) -> Generat
 
 
 def completion_of(body: WritingRequest, facts: ModelFacts, budget: Budget) -> Generation:
+    """Raises RequestError."""
     copies = 1 if body.n_cmpl is None else body.n_cmpl
     if not 1 <= copies <= SEQUENCES.most:
         raise RequestError(f"n_cmpl must be from 1 to {SEQUENCES.most}.", param="n_cmpl")

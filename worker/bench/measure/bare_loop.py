@@ -234,7 +234,7 @@ def measure_speed(
     """All tests of the bare loop; `tick` is called after each. One repetition is not counted."""
     loop = BareLoop(backend, clock)
 
-    def repeated(once: Callable[[], tuple[int, float]]) -> Figure:
+    def repeat(once: Callable[[], tuple[int, float]]) -> Figure:
         once()
         values = [_long_enough(once) for _ in range(sizes.repetitions)]
         tick()
@@ -243,12 +243,10 @@ def measure_speed(
     rates: list[Rate] = []
     counts = sorted({1, streams})
     for depth in sorted({0, sizes.depth}):
-        per_s = repeated(lambda depth=depth: loop.prefill(sizes.prompt, depth))
+        per_s = repeat(lambda depth=depth: loop.prefill(sizes.prompt, depth))
         rates.append(Rate(kind="prefill", streams=1, depth=depth, tokens=sizes.prompt, per_s=per_s))
         for count in counts:
-            per_s = repeated(
-                lambda count=count, depth=depth: loop.decode(count, sizes.decode, depth)
-            )
+            per_s = repeat(lambda count=count, depth=depth: loop.decode(count, sizes.decode, depth))
             rates.append(
                 Rate(kind="decode", streams=count, depth=depth, tokens=sizes.decode, per_s=per_s)
             )

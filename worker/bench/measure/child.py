@@ -146,9 +146,11 @@ def _quality(job: StageJob, report: OnShare) -> Quality:
     question = job.settings.batch_size if job.plan.own_questions else 0
     cells = max(sizes.window, question, slots * (sizes.greedy_tokens + 40)) + 256
     settings = msgspec.structs.replace(
-        _with_threads(job.plan.settings, threads), parallel=slots, ctx_size=cells,
+        _with_threads(job.plan.settings, threads),
+        parallel=slots,
+        ctx_size=cells,
         lora=job.settings.lora,
-    )  # fmt: skip
+    )
     outputs = chunk_outputs(load_config(job.path).vocab_size, sizes.window)
     with open_level(job.path, settings, outputs=outputs) as backend:
         backend.arrange(unified=True, slots=())  # a window has more tokens than a slot's own cells

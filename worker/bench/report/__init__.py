@@ -84,8 +84,9 @@ def _merge(a: Requests, b: Requests) -> Requests:
     """Two passes of the same requests in one."""
 
     def seconds(name: str) -> tuple[float, ...]:
-        return tuple(value for part in (a, b) if (found := getattr(part, name))
-                     for value in found.values)  # fmt: skip
+        return tuple(
+            value for part in (a, b) if (found := getattr(part, name)) for value in found.values
+        )
 
     return msgspec.structs.replace(
         a,

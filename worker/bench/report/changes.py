@@ -189,8 +189,9 @@ class _Pair(NamedTuple):
 
     def _other_text(self, a: Quality, b: Quality) -> str:
         """Why windows of the two cannot be compared; empty where they can."""
-        texts = [corpus.sha256 if corpus else None
-                 for corpus in (self.before.corpus, self.after.corpus)]  # fmt: skip
+        texts = [
+            corpus.sha256 if corpus else None for corpus in (self.before.corpus, self.after.corpus)
+        ]
         if texts[0] != texts[1] or texts[0] is None:
             return "other text"
         counts = {len(part) for q in (a, b) for part in (q.window_kld, q.window_nll)}

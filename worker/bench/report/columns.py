@@ -68,8 +68,7 @@ def tables(report: BenchReport) -> list[Table]:
     if any(level.quality for level in report.levels):
         parts["Quality"] = _quality()
     known = {column.title: column for columns in parts.values() for column in columns}
-    wanted = ("size", "bits", "read", "write", "HTTP", "TTFT HTTP", "peak", "KLD",
-              "same top", "flips")  # fmt: skip
+    wanted = "size, bits, read, write, HTTP, TTFT HTTP, peak, KLD, same top, flips".split(", ")
     summary = [known[title] for title in wanted if title in known]
     return [
         Table(title, [name, *columns]) for title, columns in {"Summary": summary, **parts}.items()
@@ -110,7 +109,7 @@ def _column(
 ) -> Column:  # fmt: skip
     """A column of a part of the level; without that part no value, and a dash as the cell."""
 
-    def compared(level: LevelReport) -> Figure | float | None:
+    def number(level: LevelReport) -> Figure | float | None:
         found = part(level)
         return None if found is None or value is None else value(found)
 
@@ -118,7 +117,7 @@ def _column(
         found = part(level)
         return NONE if found is None else text(found)
 
-    return Column(title, meaning, cell, by, compared, unit, sizes)
+    return Column(title, meaning, cell, by, number, unit, sizes)
 
 
 def _whole(level: LevelReport) -> LevelReport:
@@ -164,11 +163,12 @@ def _speed(report: BenchReport) -> list[Column]:
         ]  # fmt: skip
     found.append(
         _column(
-            "GB/s", "weights read while writing, and their share of what this machine reads",
+            "GB/s",
+            "weights read while writing, and their share of what this machine reads",
             report.bandwidth,
             lambda r: f"{r[0]:.1f}" + ("" if r[1] is None else f" ({r[1]:.0%})"),
         )
-    )  # fmt: skip
+    )
     return found
 
 

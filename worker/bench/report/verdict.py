@@ -132,23 +132,23 @@ class VerdictRule:
         return f"The fastest is {best.quant}{beside}."
 
     def _judgement(self, level: LevelReport) -> Judgement:
-        def found(passes: bool | None, why: str) -> Judgement:
+        def judgement(passes: bool | None, why: str) -> Judgement:
             return Judgement(quant=level.quant, passes=passes, why=why)
 
         if level.adapter is not None:
-            return found(False, "has an adapter, so it says something else on purpose")
+            return judgement(False, "has an adapter, so it says something else on purpose")
         if level.speed is None:
             why = next(iter(level.errors.values()), "no speed")
-            return found(False, f"was not measured: {why}")
+            return judgement(False, f"was not measured: {why}")
         needs = level.speed.needs
         if needs.max_context < min(_ROOM, needs.trained_context or _ROOM):
-            return found(False, f"leaves room for {needs.max_context:,} tokens of context")
+            return judgement(False, f"leaves room for {needs.max_context:,} tokens of context")
         if level.quality is None:
-            return found(None, "was not scored")
+            return judgement(None, "was not scored")
         if level.is_reference:
-            return found(True, "is the reference")
+            return judgement(True, "is the reference")
         if level.quality.windows < 2:
-            return found(
+            return judgement(
                 None,
                 f"diverges by {_kld(level):.5f} nats in the text's only window, so how sure that "
                 "is cannot be said",
@@ -156,10 +156,10 @@ class VerdictRule:
         kld, margin = _kld(level), _kld_margin(level)
         text = f"diverges by {kld:.5f} ± {margin:.5f} nats"
         if kld + margin <= self._max_kld:
-            return found(True, text)
+            return judgement(True, text)
         if kld - margin > self._max_kld:
-            return found(False, f"{text}, more than {self._max_kld:g}")
-        return found(None, f"{text}, which may be more than {self._max_kld:g}")
+            return judgement(False, f"{text}, more than {self._max_kld:g}")
+        return judgement(None, f"{text}, which may be more than {self._max_kld:g}")
 
     def compare(self, a: LevelReport, b: LevelReport) -> Comparison:
         """b beside a: size as a ratio, speed as a share, divergence on the same windows."""

@@ -175,8 +175,9 @@ def measurement_lines(report: BenchReport) -> list[str]:
         )
     notes = {found[2] for level in report.levels if (found := report.bandwidth(level))} - {None}
     lines += [f"Share of the bandwidth: none, {note}." for note in sorted(map(str, notes))]
-    cached = [f"{level.quant} ({', '.join(level.cached)})" for level in report.levels
-              if level.cached]  # fmt: skip
+    cached = [
+        f"{level.quant} ({', '.join(level.cached)})" for level in report.levels if level.cached
+    ]
     if cached:
         lines.append(f"Taken from an earlier run: {'; '.join(cached)}.")
     return lines
@@ -206,9 +207,11 @@ def _quality(report: BenchReport) -> list[str]:
         lines.append(kept)
     floor = report.noise_floor
     if floor is not None and first is not None:
-        other = "" if floor.threads == first.threads else (
-            f"{floor.threads} instead of {first.threads} threads and "
-        )  # fmt: skip
+        other = (
+            ""
+            if floor.threads == first.threads
+            else (f"{floor.threads} instead of {first.threads} threads and ")
+        )
         lines.append(
             f"Noise floor: {report.reference} against itself with {other}{floor.batch_rows} "
             f"instead of {first.batch_rows} tokens at once diverges by "
