@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 from scripts.docs import house
+from tests.support import http
 from tests.support.programs.processes import Server, serving
 from worker.cli.main import COMMANDS, parser
+from worker.demo import MODEL_PATH
 from worker.service.app import APIS
 
 ROOT = Path(__file__).parent.parent
@@ -107,6 +112,27 @@ def test_options_exist(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words in inline(page.read_text()):
         if words.startswith("--"):
             assert set(_OPTION.findall(words)) <= known, words
+
+
+def test_the_first_session() -> None:
+    """The log has two lines as today, no warning among them, and the answer is the model's."""
+    text = (ROOT / "docs" / "install.md").read_text()
+    session = text[text.index("## A first session") :]
+    (body,) = re.findall(r"/v1/chat/completions -d '(.*)'", session)
+    (answer,) = re.findall(r'"content":"([^"]*)"', session)
+    shown = re.findall(r"^2\d{3}-.*\[(\w+)\] (\w+) ", session, re.MULTILINE)
+    command = [sys.executable, "-m", "worker", "serve", str(MODEL_PATH), "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            lines = [process.stderr.readline() for _ in shown]
+            found = re.findall(r"\[(\w+)\] (\w+) ", "".join(lines))
+            assert found == shown == [("info", "Loading"), ("info", "Ready")]
+            url = lines[-1].split()[-1]
+            reply = http.post(f"{url}/v1/chat/completions", json=json.loads(body)).json()
+            assert reply["choices"][0]["message"]["content"] == answer
+        finally:
+            process.terminate()
 
 
 def words(page: Path) -> int:

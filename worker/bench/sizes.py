@@ -143,9 +143,10 @@ def speed_s(sizes: Sizes, cost: TokenCost, streams: int) -> float:
     deep = 1 if sizes.depth else 0
     read = rounds * sizes.prompt * (1 + deep) + streams * sizes.depth
     asked = 3 * (sizes.requests + 1)  # in the bare loop, and in both passes over HTTP
-    read += asked * sizes.prompt * (1 + streams)
+    together = streams if streams > 1 else 0  # one stream is measured once
+    read += asked * sizes.prompt * (1 + together)
     # A step of several streams takes longer than a step of one, by less than their number.
-    many = 1 + 0.5 * (streams - 1)
+    many = 1 + 0.5 * (streams - 1) if together else 0
     write = rounds * sizes.decode * (1 + deep) * (1 + many)
     write += asked * sizes.decode * (1 + many)
     return read * cost.read_s + write * cost.write_s

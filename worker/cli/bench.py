@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "less is measured (5m; 75s with --quick, 1h with --thorough)")  # fmt: skip
     effort = parser.add_mutually_exclusive_group()
     effort.add_argument("--quick", action="store_true",
-                        help="fewer levels, fewer repetitions and less text")  # fmt: skip
+                        help="fewer levels, one stream, fewer repetitions and less text")  # fmt: skip
     effort.add_argument("--thorough", action="store_true", help="more repetitions")
     add("--max-kld", type=reader(number(0, math.inf)), metavar="NATS",
         help="divergence from the reference that a recommended level may have (0.05)")  # fmt: skip
@@ -166,6 +166,8 @@ def _plan(arguments: argparse.Namespace) -> tuple[BenchPlan, bool]:
     from worker.model.config import load_config
 
     settings = msgspec.structs.replace(settings_from(arguments), draft="none")
+    if arguments.quick and settings.parallel is None:
+        settings = msgspec.structs.replace(settings, parallel=1)
     levels, source = levels_of(arguments, settings)
     if settings.lora:
         levels = with_adapters(levels, settings.lora)
