@@ -17,7 +17,7 @@ from worker.chat.places import table_of
 from worker.cli.console import data_console, one_line, write_json
 from worker.cli.model import model_path
 from worker.cli.options import add_options, settings_from
-from worker.cli.progress import bar_on_stderr, of_bytes
+from worker.cli.progress import bar_on_stderr, of_bytes, of_items
 from worker.errors import ModelFileError, quantity
 from worker.hub.catalog import load_catalog
 from worker.machine import human_bytes
@@ -146,9 +146,7 @@ class CheckProgress:
 
 
 def _make_bar(total: int, *, in_bytes: bool) -> Any:
-    from rich.progress import MofNCompleteColumn
-
-    columns = of_bytes() if in_bytes else (MofNCompleteColumn(),)
+    columns = of_bytes() if in_bytes else of_items()
     # What is written to stdout is data, and may go to a pipe.
     unredirected = {"redirect_stdout": False, "redirect_stderr": False}
     bar = bar_on_stderr("checking {task.description}", *columns, **unredirected)
