@@ -27,7 +27,7 @@ SUITES = real harm install fleet clients suites page api offload gpu managers fu
 OLD = test-real test-harm test-install test-fleet test-page test-gpu
 
 .PHONY: help install dev serve test check $(SUITES:%=check-%) $(OLD) clients suites lint format bench peers \
-	wheel release docs constraints.txt requirements.lock dist/sbom.cdx.json clean
+	wheel release docs constraints.txt requirements.lock clean
 
 help: ## what can be made
 	@sed -n 's/^check-\([a-z]*\):.*## /     SUITE=\1@/p; s/^\([a-z]*\):.*## /make \1@/p' Makefile | awk -F@ '{printf "%-20s %s\n", $$1, $$2}'
@@ -160,9 +160,10 @@ wheel: ## write wheels of the worker and of llama-cpp-python for any x86-64 or A
 	@$(call VENV,wheel,scripts/wheel/tools.txt)
 	@.venv-wheel/bin/python scripts/install --wheels dist
 
-# The versions that it has are pinned by `make constraints.txt requirements.lock`.
-release: wheel dist/sbom.cdx.json ## the wheels, what they need as CycloneDX and the checksums of all, in dist/
-	@cd dist && { sha256sum *.whl sbom.cdx.json 2>/dev/null || shasum -a 256 *.whl sbom.cdx.json; } >SHA256SUMS
+# The same tree and tools give the same bytes.
+release: wheel ## the wheels, the source, what they install as CycloneDX and the checksums of all, in dist/
+	@$(call VENV,lock,scripts/lock/tools.txt)
+	@.venv-wheel/bin/python -m scripts.release dist --tools .venv-lock/bin
 
 # The newest versions that pyproject.toml allows.
 constraints.txt:
@@ -174,11 +175,5 @@ requirements.lock:
 	@.venv-lock/bin/uv pip compile --quiet --no-emit-package diskcache pyproject.toml scripts/lock/build.in --extra otel --constraint constraints.txt \
 		--universal --generate-hashes --no-annotate --no-emit-index-url --custom-compile-command "make $@" --output-file $@
 
-dist/sbom.cdx.json:
-	@$(INSTALL) --quiet
-	@$(call VENV,lock,scripts/lock/tools.txt)
-	@mkdir -p dist && .venv-lock/bin/cyclonedx-py environment .venv/bin/python --pyproject pyproject.toml \
-		--output-reproducible --output-format JSON --output-file $@
-
 clean: ## remove what was installed here (builds and real weights stay in ~/.cache/gguf-worker)
-	rm -rf .venv .venv-offload .venv-managers .venv-clients .venv-page .venv-api .venv-fleet .venv-train .venv-peers .venv-lock .venv-wheel .venv-reference .venv-docs .pytest_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf .venv .venv-offload .venv-managers .venv-clients .venv-page .venv-api .venv-fleet .venv-train .venv-peers .venv-lock .venv-wheel .venv-release .venv-reference .venv-docs .pytest_cache .ruff_cache .hypothesis .benchmarks
