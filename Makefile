@@ -75,6 +75,7 @@ check-fleet: ## fleet/, also on a Ray cluster of three nodes in this machine, in
 # Without npm the programs in Node are left out.
 check-clients: dev ## clients of others, such as openai, anthropic and the AI SDK, in .venv-clients
 	@$(call VENV,clients,checks/clients/requirements.txt)
+	@$(call VENV,clients/decisions,checks/clients/requirements-decisions.txt)
 	@$(call VENV,clients/litellm,checks/clients/requirements-litellm.txt)
 	@$(call VENV,clients/lm_eval,checks/clients/requirements-lm-eval.txt)
 	@mkdir -p .venv-clients/node && cp checks/clients/node/package.json .venv-clients/node && \
