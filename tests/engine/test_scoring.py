@@ -213,9 +213,11 @@ def test_no_numbers_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Logits that are not numbers end the request with an error, never with probabilities."""
     backend = FakeBackend(num_cells=160)
     engine = engine_over(backend)
-    monkeypatch.setattr(
-        backend, "logits", lambda _row, _by=None: np.full(backend.vocab_size, np.nan, np.float32)
-    )
+
+    def no_numbers(_row: int, _by: Any = None) -> np.ndarray:
+        return np.full(backend.vocab_size, np.nan, np.float32)
+
+    monkeypatch.setattr(backend, "logits", no_numbers)
     engine.add(scores_of(*letters(6)))
     (delta,) = run(engine)["s"]
     assert isinstance(delta.error, BackendError)
