@@ -225,7 +225,6 @@ def asked_of(values: list[list[float]]) -> tuple[Any, list[Score]]:
         reading.OptionsView(tuple(range(count)), place, tuple((n,) for n in range(count)))
         for place in range(len(values))
     )
-    assert kind
     return reading.PlannedQuestion(views, "letters", None), [
         Score((), tuple(each)) for each in values
     ]
