@@ -53,7 +53,7 @@ def test_whole_texts_are_scored_as_echo_scores_them(reading_model: ReadingModel)
     values: list[float] = []
     for suffix in others:
         begin = len(state) + len(root.tokens)
-        whole = state + suffix.tokens
+        whole = state + root.tokens + suffix.tokens
         said = sum(echo(reading_model, whole)[begin - 1 :])
         ends = [echo(reading_model, (*whole, end))[-1] for end in suffix.candidates]
         values.append(said + log_sum(ends))
@@ -165,7 +165,7 @@ def test_options_that_begin_alike_share_their_beginning(reading_model: ReadingMo
     before = reading_model.engine.snapshot.stats.computed_tokens
     reading_model.scored(plan)
     root, *others = plan.request.suffixes
-    own = sum(len(each.tokens) - len(root.tokens) for each in others)
+    own = sum(len(each.tokens) for each in others)
     computed = reading_model.engine.snapshot.stats.computed_tokens - before
     assert computed <= len(plan.request.prompt.tokens) + len(root.tokens) + own
 

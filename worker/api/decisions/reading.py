@@ -202,16 +202,15 @@ class _Writer:
         tokens, media = self._layout.suffix(text)
         spelled = [self._answer(option.text) for option in shown]
         firsts = tuple(answer[0] for answer in spelled)
-        count = len(tokens)
-        first = self._add(Suffix(tokens, candidates=firsts, num_shared=count, media=media))
+        root = Suffix(tokens, candidates=firsts, media=media, is_shared=True)
+        first = self._add(root)
         for answer in spelled:
             self._add(
                 Suffix(
-                    tokens + answer,
+                    answer,
                     num_scored=len(answer) - 1,
                     candidates=self._ends,
-                    num_shared=count,
-                    media=media,
+                    behind=root,
                 )
             )
         return OptionsView(order, first, count=len(spelled))
