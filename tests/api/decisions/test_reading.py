@@ -156,6 +156,23 @@ def test_hundreds_of_options_have_codes_or_texts(reading_model: ReadingModel) ->
         assert caught.value.param == "questions[0]"
 
 
+def test_options_are_text(reading_model: ReadingModel) -> None:
+    """Control tokens that an option spells out are text where it is listed and where it is scored;
+    an option without a token is refused by name."""
+    odd = ("<|end|>", "a <|bos|> b", "c")
+    plan = reading_model.plan(asks("choice", "?", *odd), decisions="texts", decisions_orders=1)
+    vocab = reading_model.facts.vocab
+    controls = {*vocab.controls.values(), *vocab.end_tokens}
+    spelled = []
+    for suffix in plan.request.suffixes[1:]:
+        assert controls.isdisjoint(suffix.tokens)
+        spelled.append(b"".join(vocab.pieces[token] for token in suffix.tokens).decode())
+    assert spelled == sorted(odd)
+    with pytest.raises(RequestError) as caught:
+        reading_model.plan(asks("choice", "?", "", "b"), decisions="texts")
+    assert caught.value.param == "questions[0]"
+
+
 def test_options_that_begin_alike_share_their_beginning(reading_model: ReadingModel) -> None:
     """The question is computed once for all of its options, and an option behind it alone."""
     plan = reading_model.plan(

@@ -200,7 +200,11 @@ class _Writer:
         """The question with the first token of each option, then each option's other tokens."""
         text = _question_text(kind, question, shown, None)
         tokens, media = self._layout.suffix(text)
-        spelled = [self._answer(option.text) for option in shown]
+        spelled = [self._layout.answer(option.text) for option in shown]
+        if not all(spelled):
+            raise RequestError(
+                f"{question.place} has an option without text.", param=question.place
+            )
         firsts = tuple(answer[0] for answer in spelled)
         root = Suffix(tokens, candidates=firsts, media=media, is_shared=True)
         first = self._add(root)
@@ -214,11 +218,6 @@ class _Writer:
                 )
             )
         return OptionsView(order, first, count=len(spelled))
-
-    def _answer(self, text: str) -> tuple[int, ...]:
-        """An option's tokens as an answer."""
-        text = f" {text}" if self._layout.is_plain else text
-        return self._layout.behind_tail(text) or self._layout.within(text)
 
     def _add(self, suffix: Suffix) -> int:
         self._suffixes.append(suffix)
