@@ -9,7 +9,7 @@ answers   50 statements about a state of about 1,000 tokens: one POST /v1/decisi
 logprobs  each option's probability beside those of logprobs for the same tokens
 suffix    one statement whose state is cached, beside a decode of its rows in a bare loop
 gap       longest gap of four streams, alone and beside 400 statements about 2,000 tokens
-noise     differences of ln p between cold, cached, and beside others
+noise     differences of ln p between cold, cached, and beside others, of yes to no
 
 Times are of the clock and of the servers' CPU time: on a busy machine the second tells more.
 """
@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -46,7 +47,7 @@ from worker.chat.message import Message
 from worker.engine.engine import Engine
 from worker.engine.output import TokenLogprob
 from worker.engine.request import GenerationParams, Prompt, Request
-from worker.engine.scoring import Scored
+from worker.engine.scoring import Score, Scored
 from worker.limits import LOGPROBS
 from worker.llama.backend import LlamaBackend
 from worker.llama.context import ContextOptions
@@ -54,6 +55,9 @@ from worker.llama.weights import LoadOptions
 
 NUM_QUESTIONS, NUM_STREAMS, MANY = 50, 4, 400
 WORDS = ("lift", "door", "cable", "button", "floor", "motor", "guest", "ticket", "noon", "key")
+FIRST = GenerationParams(max_tokens=1, logprobs=LOGPROBS.most)
+ECHO = GenerationParams(max_tokens=0, prompt_logprobs=0)
+STREAM = GenerationParams(max_tokens=4_000)
 TRUTH = (AnswerOption(True, "true"), AnswerOption(False, "false"))
 
 
@@ -69,6 +73,10 @@ def state_of(seed: int, words: int) -> str:
 
 def statements(count: int) -> list[str]:
     return [f"The {WORDS[n % 10]} {n} is out of order." for n in range(count)]
+
+
+def nothing(_: Sequence[Score]) -> Iterable[int]:
+    return ()
 
 
 class DecisionBench:
@@ -91,25 +99,31 @@ class DecisionBench:
         plan = plan_of(decision, self.facts, self.chat, UNBOUNDED)
         if again:
             return plan
-        request = msgspec.structs.replace(plan.request, doubtful=lambda _: ())
+        request = msgspec.structs.replace(plan.request, doubtful=nothing)
         return msgspec.structs.replace(plan, request=request)
 
-    def score(self, plan: Plan) -> Scored:
+    def score(self, plan: Plan, streams: int = 0) -> Scored:
+        """streams: so many write meanwhile"""
+        for number in range(streams):
+            prompt = Prompt(tuple(range(100 + number, 140 + number)))
+            self.engine.add(Request(id=str(number), prompt=prompt, params=STREAM))
+        for _ in range(streams and 6):
+            self.engine.step()
         self.engine.add(plan.request)
         found: Scored | None = None
-        while not self.engine.is_idle:
+        while found is None:
             for delta in self.engine.step():
                 if isinstance(delta, Scored):
                     found = delta
-        assert found is not None
+        for number in range(streams):
+            self.engine.abort(str(number))
         if found.error is not None:
             raise found.error
         return found
 
-    def logprobs(self, tokens: tuple[int, ...], **params: int) -> list[TokenLogprob]:
+    def logprobs(self, tokens: tuple[int, ...], params: GenerationParams) -> list[TokenLogprob]:
         """All that a request alone says."""
-        given = GenerationParams(**params)
-        self.engine.add(Request(id="alone", prompt=Prompt(tokens), params=given))
+        self.engine.add(Request(id="alone", prompt=Prompt(tokens), params=params))
         found: list[TokenLogprob] = []
         while not self.engine.is_idle:
             for delta in self.engine.step():
@@ -135,12 +149,11 @@ def logprobs(bench: DecisionBench) -> str:
     worst = {"first token": 0.0, "echo": 0.0}
     for suffix, asked, reading in zip(plan.request.suffixes, plan.asked, readings, strict=True):
         tokens = (*plan.request.prompt.tokens, *suffix.tokens)
-        first = bench.logprobs(tokens, max_tokens=1, logprobs=LOGPROBS.most)
+        first = bench.logprobs(tokens, FIRST)
         top = dict(first[-1].top)
         echo: dict[int, float] = {}
         for token in suffix.candidates:
-            params = {"max_tokens": 0, "prompt_logprobs": 0}
-            echo[token] = bench.logprobs((*tokens, token), **params)[-1].logprob
+            echo[token] = bench.logprobs((*tokens, token), ECHO)[-1].logprob
         for name, found in (("first token", top), ("echo", echo)):
             mass = [
                 sum(np.exp(found.get(suffix.candidates[place], -np.inf)) for place in places)
@@ -196,10 +209,10 @@ def suffix(bench: DecisionBench, rounds: int) -> str:
 
 def noise(bench: DecisionBench) -> str:
     """Largest and 95th percentile of differences of ln p of yes to no."""
-    texts, state = statements(24), state_of(4, 400)
+    texts, state = statements(16), state_of(4, 200)
 
-    def gaps(plan: Plan) -> np.ndarray:
-        found = plan.readings(bench.score(plan).scores)
+    def gaps(plan: Plan, streams: int = 0) -> np.ndarray:
+        found = plan.readings(bench.score(plan, streams).scores)
         return np.array([np.log(each.probabilities[0] / each.probabilities[1]) for each in found])
 
     bench.forget()
@@ -208,8 +221,14 @@ def noise(bench: DecisionBench) -> str:
     beside = gaps(bench.plan(state, texts))
     bench.forget()
     together = gaps(bench.plan(state, texts))
+    streamed = gaps(bench.plan(state, texts), 2)
+    bench.forget()
+    streamed_cold = gaps(bench.plan(state, texts), 2)
     told: list[str] = []
-    for name, other in (("cached", cached), ("beside", beside), ("cold beside", together)):
+    for name, other in (
+        ("cached", cached), ("beside others", beside), ("cold beside others", together),
+        ("beside streams", streamed), ("cold beside streams", streamed_cold),
+    ):  # fmt: skip
         differ = np.abs(other - cold)
         told.append(f"{name} {differ.max():.4f} (95 %: {np.quantile(differ, 0.95):.4f})")
     return "; ".join(told)
@@ -248,7 +267,7 @@ def beside(model: str, server: str, threads: int, rounds: int) -> str:
 
             def ask(state: str) -> None:
                 with ThreadPoolExecutor(clients) as pool:
-                    list(pool.map(lambda text: ask_one(state, text), texts))
+                    list(pool.map(partial(ask_one, state), texts))
 
             return ask
 

@@ -50,7 +50,7 @@ def check_scores_of(backend: FakeBackend, asked: ScoringRequest, delta: Any) -> 
     assert delta.error is None
     state = list(asked.prompt.tokens)
     for suffix, score in zip(asked.suffixes, delta.scores, strict=True):
-        tokens = [*state, *suffix.tokens]
+        tokens = [*state, *(token for each in suffix.chain for token in each.tokens)]
         begin = len(tokens) - suffix.num_scored
         wanted = [log_p(backend, tokens[:at], tokens[at]) for at in range(begin, len(tokens))]
         assert score.tokens == pytest.approx(wanted, abs=1e-6)
@@ -117,11 +117,8 @@ def test_shared_beginnings_are_computed_once() -> None:
     engine = engine_over(backend)
     question = (11, 12, 13, 14, 15)
     count = len(question)
-    options = [
-        Suffix((*question, 20 + n, 3), num_scored=1, candidates=(0,), num_shared=count)
-        for n in range(9)
-    ]
-    root = Suffix(question, candidates=tuple(range(20, 29)), num_shared=count)
+    root = Suffix(question, candidates=tuple(range(20, 29)), is_shared=True)
+    options = [Suffix((20 + n, 3), num_scored=1, candidates=(0,), behind=root) for n in range(9)]
     asked = scores_of(root, *options)
     engine.add(asked)
     (delta,) = run(engine)["s"]
@@ -213,9 +210,11 @@ def test_no_numbers_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Logits that are not numbers end the request with an error, never with probabilities."""
     backend = FakeBackend(num_cells=160)
     engine = engine_over(backend)
-    monkeypatch.setattr(
-        backend, "logits", lambda _row, _by=None: np.full(backend.vocab_size, np.nan, np.float32)
-    )
+
+    def no_numbers(_row: int, _by: Any = None) -> np.ndarray:
+        return np.full(backend.vocab_size, np.nan, np.float32)
+
+    monkeypatch.setattr(backend, "logits", no_numbers)
     engine.add(scores_of(*letters(6)))
     (delta,) = run(engine)["s"]
     assert isinstance(delta.error, BackendError)

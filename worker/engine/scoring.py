@@ -17,20 +17,27 @@ from worker.errors import BackendError, RequestError, WorkerError
 
 
 class Suffix(msgspec.Struct, frozen=True):
-    """A text behind a state.
+    """A text behind a state, or behind another suffix.
 
-    tokens      at least one
+    tokens      its own, at least one
     num_scored  how many of the last ones are scored: ln p of each, given all that stands before it
     candidates  tokens whose ln p behind the text is wanted
-    num_shared  how many of the first ones other suffixes begin with, which are to go on from there
     media       what it holds beside tokens; places count from its first token
+    behind      the suffix that it goes on from, which is one of the state; None: the state
+    is_shared   others go on from it
     """
 
     tokens: tuple[int, ...]
     num_scored: int = 0
     candidates: tuple[int, ...] = ()
-    num_shared: int = 0
     media: tuple[Medium, ...] = ()
+    behind: Suffix | None = None
+    is_shared: bool = False
+
+    @property
+    def chain(self) -> tuple[Suffix, ...]:
+        """From the state on."""
+        return (self,) if self.behind is None else (self.behind, self)
 
 
 class Score(msgspec.Struct, frozen=True):
@@ -51,7 +58,7 @@ class ScoringRequest(Request, frozen=True, kw_only=True):
     scheduler without a sampler. As many as can run at once wait with others' requests, so a request
     with many suffixes takes no more places of the queue than one.
 
-    suffixes  at least one; those with `num_shared` follow the one that they begin with
+    suffixes  at least one; each stands after the one that it goes on from
     doubtful  of all scores: which suffixes are to be scored once more, in steps that have no rows
               of others; called once, in the engine's thread
     """
@@ -80,7 +87,8 @@ def check_scores(request: ScoringRequest, vocab_size: int, max_length: int) -> N
     is_known = sum(token < 0 for token in state) == vectors and max(state) < vocab_size
     for suffix in request.suffixes:
         tokens, count = suffix.tokens, len(suffix.tokens)
-        check_length(len(state) + count, max_length, param)
+        whole = len(state) + sum(len(each.tokens) for each in suffix.chain)
+        check_length(whole, max_length, param)
         if not count or not 0 <= suffix.num_scored <= count:
             raise RequestError(f"{count} tokens, of which {suffix.num_scored} are scored.")
         vectors = sum(len(medium.vectors) for medium in suffix.media)
@@ -116,12 +124,16 @@ class ScoredSequence(EngineSequence):
     def __init__(self, job: ScoreJob, place: int, max_length: int, now: float) -> None:
         suffix, prompt = job.request.suffixes[place], job.request.prompt
         num_state = len(prompt.tokens)
-        media = tuple(
-            msgspec.structs.replace(each, start=num_state + each.start) for each in suffix.media
-        )
-        whole = msgspec.structs.replace(
-            prompt, tokens=prompt.tokens + suffix.tokens, media=prompt.media + media
-        )
+        tokens, media, branches = prompt.tokens, prompt.media, [num_state]
+        for each in suffix.chain:
+            start = len(tokens)
+            media += tuple(
+                msgspec.structs.replace(medium, start=start + medium.start) for medium in each.media
+            )
+            tokens += each.tokens
+            if each.is_shared:
+                branches.append(len(tokens))
+        whole = msgspec.structs.replace(prompt, tokens=tokens, media=media)
         request = Request(id=f"{job.request.id}.{place}", prompt=whole, params=job.params)
         super().__init__(request, max_length, now)
         self.job, self.place, self.suffix = job, place, suffix
@@ -130,7 +142,7 @@ class ScoredSequence(EngineSequence):
         self.scored_from = self.num_prompt - suffix.num_scored
         if suffix.num_scored:
             self.prompt_logprobs = []
-        self.branches = sorted({num_state, num_state + suffix.num_shared})
+        self.branches = branches
         self.token_scores: list[float] = []
 
     @property
@@ -154,7 +166,7 @@ class ScoreJob:
     is_begun      one was a sequence
     is_again      all have their scores, and what is doubtful is scored once more
     live          those that are sequences, by their ids
-    has_branches  some begin with another one
+    has_branches  some go on from another one
     """
 
     def __init__(self, request: ScoringRequest, now: float) -> None:
@@ -162,7 +174,7 @@ class ScoreJob:
         self.params = msgspec.structs.replace(request.params, max_tokens=0)
         self.is_begun = self.is_again = False
         self.live: dict[str, ScoredSequence] = {}
-        self.has_branches = any(suffix.num_shared for suffix in request.suffixes)
+        self.has_branches = any(suffix.is_shared for suffix in request.suffixes)
         self._waiting = deque(range(len(request.suffixes)))
         self._scores: list[Score | None] = [None] * len(request.suffixes)
         self._submitted_at = now

@@ -127,7 +127,11 @@ def test_a_thought_that_cannot_be_closed_is_an_error(
 ) -> None:
     """Where the answer would still begin inside a thought, the error says why."""
     chat = ChatFormat(ChatTemplate(ALWAYS + "{# </think> #}", bos="", eos=""), {})
-    monkeypatch.setattr(chat.thoughts, "is_inside", lambda _: True)
+
+    def inside(_: str) -> bool:
+        return True
+
+    monkeypatch.setattr(chat.thoughts, "is_inside", inside)
     with pytest.raises(RequestError) as caught:
         PromptLayout(
             Decision((Message(role="user", content="x"),), (), "state"),

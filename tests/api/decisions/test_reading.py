@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ import pytest
 
 from tests.api.decisions.reading_model import TRUTH, ReadingModel, asks
 from worker.api.decisions import reading
-from worker.api.decisions.question import AnswerOption, QuestionKind
+from worker.api.decisions.question import AnswerOption
 from worker.api.decisions.reading import TIE, Plan
 from worker.engine.output import token_logprob
 from worker.engine.request import GenerationParams, Prompt, Request
@@ -52,7 +53,7 @@ def test_whole_texts_are_scored_as_echo_scores_them(reading_model: ReadingModel)
     values: list[float] = []
     for suffix in others:
         begin = len(state) + len(root.tokens)
-        whole = state + suffix.tokens
+        whole = state + root.tokens + suffix.tokens
         said = sum(echo(reading_model, whole)[begin - 1 :])
         ends = [echo(reading_model, (*whole, end))[-1] for end in suffix.candidates]
         values.append(said + log_sum(ends))
@@ -155,6 +156,23 @@ def test_hundreds_of_options_have_codes_or_texts(reading_model: ReadingModel) ->
         assert caught.value.param == "questions[0]"
 
 
+def test_options_are_text(reading_model: ReadingModel) -> None:
+    """Control tokens that an option spells out are text where it is listed and where it is scored;
+    an option without a token is refused by name."""
+    odd = ("<|end|>", "a <|bos|> b", "c")
+    plan = reading_model.plan(asks("choice", "?", *odd), decisions="texts", decisions_orders=1)
+    vocab = reading_model.facts.vocab
+    controls = {*vocab.controls.values(), *vocab.end_tokens}
+    spelled = []
+    for suffix in plan.request.suffixes[1:]:
+        assert controls.isdisjoint(suffix.tokens)
+        spelled.append(b"".join(vocab.pieces[token] for token in suffix.tokens).decode())
+    assert spelled == sorted(odd)
+    with pytest.raises(RequestError) as caught:
+        reading_model.plan(asks("choice", "?", "", "b"), decisions="texts")
+    assert caught.value.param == "questions[0]"
+
+
 def test_options_that_begin_alike_share_their_beginning(reading_model: ReadingModel) -> None:
     """The question is computed once for all of its options, and an option behind it alone."""
     plan = reading_model.plan(
@@ -164,7 +182,7 @@ def test_options_that_begin_alike_share_their_beginning(reading_model: ReadingMo
     before = reading_model.engine.snapshot.stats.computed_tokens
     reading_model.scored(plan)
     root, *others = plan.request.suffixes
-    own = sum(len(each.tokens) - len(root.tokens) for each in others)
+    own = sum(len(each.tokens) for each in others)
     computed = reading_model.engine.snapshot.stats.computed_tokens - before
     assert computed <= len(plan.request.prompt.tokens) + len(root.tokens) + own
 
@@ -184,8 +202,12 @@ def test_hundreds_of_questions_compute_the_state_once(reading_model: ReadingMode
     assert again.cached_tokens == len(plan.request.prompt.tokens)
 
 
+def nothing(_: Sequence[Score]) -> Iterable[int]:
+    return ()
+
+
 def without_ties(plan: Plan) -> Plan:
-    request = msgspec.structs.replace(plan.request, doubtful=lambda _: ())
+    request = msgspec.structs.replace(plan.request, doubtful=nothing)
     return msgspec.structs.replace(plan, request=request)
 
 
@@ -213,23 +235,22 @@ def test_usage_is_of_the_request(reading_model: ReadingModel) -> None:
     assert plans[0].num_tokens == plans[0].request.num_tokens
 
 
-def asked_of(kind: QuestionKind, values: list[list[float]]) -> tuple[Any, list[Score]]:
+def asked_of(values: list[list[float]]) -> tuple[Any, list[Score]]:
     """A question whose options have these ln p in each order, as letters."""
     count = len(values[0])
     views = tuple(
-        reading._View(tuple(range(count)), place, tuple((n,) for n in range(count)))
+        reading.OptionsView(tuple(range(count)), place, tuple((n,) for n in range(count)))
         for place in range(len(values))
     )
-    assert kind
-    return reading._Asked(views, "letters", None), [Score((), tuple(each)) for each in values]
+    return reading.PlannedQuestion(views, "letters", None), [
+        Score((), tuple(each)) for each in values
+    ]
 
 
 def test_orders_are_averaged_as_logarithms() -> None:
     """The mean is of the normalised log-probabilities; flips count the orders whose likeliest
     option is another one; the label mass is the mean of the sums."""
-    asked, scores = asked_of(
-        "choice", [[math.log(0.6), math.log(0.2)], [math.log(0.2), math.log(0.3)]]
-    )
+    asked, scores = asked_of([[math.log(0.6), math.log(0.2)], [math.log(0.2), math.log(0.3)]])
     (read,) = Plan(None, (asked,), 0).readings(scores)  # pyright: ignore[reportArgumentType]
     odds = math.sqrt((0.6 / 0.2) * (0.2 / 0.3))
     assert read.probabilities == pytest.approx([odds / (1 + odds), 1 / (1 + odds)], abs=1e-12)
@@ -239,7 +260,7 @@ def test_orders_are_averaged_as_logarithms() -> None:
 
 def test_temperature_never_changes_the_choice() -> None:
     """A measured temperature divides the log-probabilities: the order of the options stays."""
-    asked, scores = asked_of("choice", [[-1.0, -2.0, -4.0]])
+    asked, scores = asked_of([[-1.0, -2.0, -4.0]])
     asked = msgspec.structs.replace(asked, temperature=2.0)
     (read,) = Plan(None, (asked,), 0).readings(scores)  # pyright: ignore[reportArgumentType]
     powers = np.exp(np.array([-0.5, -1.0, -2.0]))
@@ -250,24 +271,24 @@ def test_temperature_never_changes_the_choice() -> None:
 @pytest.mark.parametrize("worst", [-math.inf, math.nan])
 def test_no_made_up_uniform(worst: float) -> None:
     """Where no option has a probability the answer is an error."""
-    asked, scores = asked_of("choice", [[worst, worst]])
+    asked, scores = asked_of([[worst, worst]])
     with pytest.raises(BackendError):
         Plan(None, (asked,), 0).readings(scores)  # pyright: ignore[reportArgumentType]
 
 
 def test_an_impossible_option_has_probability_zero() -> None:
     """One option without a probability leaves the others theirs."""
-    asked, scores = asked_of("choice", [[-1.0, -math.inf], [-1.0, -math.inf]])
+    asked, scores = asked_of([[-1.0, -math.inf], [-1.0, -math.inf]])
     (read,) = Plan(None, (asked,), 0).readings(scores)  # pyright: ignore[reportArgumentType]
     assert read.probabilities == (1.0, 0.0)
 
 
 def test_near_ties_are_doubtful() -> None:
     """Questions whose two likeliest options differ by less than the tolerance are read again."""
-    near, _ = asked_of("choice", [[-1.0, -1.0 - TIE / 2, -9.0]])
+    near, _ = asked_of([[-1.0, -1.0 - TIE / 2, -9.0]])
     scores = [Score((), (-1.0, -1.0 - TIE / 2, -9.0)), Score((), (-1.0, -1.0 - 2 * TIE, -9.0))]
     far = msgspec.structs.replace(near, views=(msgspec.structs.replace(near.views[0], first=1),))
-    assert reading._ties((near, far), scores) == [0]
+    assert reading.near_ties((near, far), scores) == [0]
 
 
 def test_scores_have_no_sampling(reading_model: ReadingModel) -> None:

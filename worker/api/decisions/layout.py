@@ -77,9 +77,15 @@ class PromptLayout:
         before, whole = self._tail_tokens, self._inside(self.tail + text)
         return tuple(whole[len(before) :]) if whole[: len(before)] == before else None
 
-    def within(self, text: str) -> tuple[int, ...]:
-        """The tokens of a text behind others, by itself."""
-        return tuple(self._inside(self._as_text(text).replace(_BREAK, "")))
+    def answer(self, text: str) -> tuple[int, ...]:
+        """The tokens of a client's text as an answer."""
+        text = f" {text}" if self.is_plain else text
+        first, *others = self._as_text(text).split(_BREAK)
+        begin = self.behind_tail(first)
+        tokens = self._inside(first) if begin is None else [*begin]
+        for other in others:
+            tokens += self._inside(other)
+        return tuple(tokens)
 
     @cached_property
     def _tail_tokens(self) -> list[int]:

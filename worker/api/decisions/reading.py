@@ -37,7 +37,7 @@ _LETTERS = tuple(string.ascii_uppercase)
 _CODES = tuple(map("".join, product(_LETTERS, repeat=2)))
 
 
-class _View(msgspec.Struct, frozen=True):
+class OptionsView(msgspec.Struct, frozen=True):
     """A question in one order of its options.
 
     order    place of each shown option in the question
@@ -52,8 +52,8 @@ class _View(msgspec.Struct, frozen=True):
     count: int = 0
 
 
-class _Asked(msgspec.Struct, frozen=True):
-    views: tuple[_View, ...]
+class PlannedQuestion(msgspec.Struct, frozen=True):
+    views: tuple[OptionsView, ...]
     mode: ScoringMode
     temperature: float | None
 
@@ -66,7 +66,7 @@ class Plan(msgspec.Struct, frozen=True):
     """
 
     request: ScoringRequest
-    asked: tuple[_Asked, ...]
+    asked: tuple[PlannedQuestion, ...]
     num_tokens: int
 
     def with_adapters(self, choice: ChosenAdapters) -> Self:
@@ -106,7 +106,7 @@ class _Writer:
         self._ends = _ends(facts, is_plain=layout.is_plain)
         self._state = layout.state()
         self._suffixes: list[Suffix] = []
-        self._asked: list[_Asked] = []
+        self._asked: list[PlannedQuestion] = []
         self._num_tokens = len(self._state.tokens)
         self._calibration = facts.calibration
 
@@ -124,7 +124,7 @@ class _Writer:
                 )
             mode = "texts"
         turns = self._orders if kind == "choice" else 1
-        views: list[_View] = []
+        views: list[OptionsView] = []
         for turn in _rotations(len(options), turns):
             shown = [options[place] for place in turn]
             names = tuple(order[place] for place in turn)
@@ -134,7 +134,7 @@ class _Writer:
                 views.append(self._as_texts(kind, question, shown, names))
         self._num_tokens += len(self._suffixes[views[0].first].tokens)
         temperature = self._temperature(kind, len(options), mode)
-        self._asked.append(_Asked(tuple(views), mode, temperature))
+        self._asked.append(PlannedQuestion(tuple(views), mode, temperature))
 
     def _temperature(self, kind: QuestionKind, count: int, mode: ScoringMode) -> float | None:
         measured = self._calibration
@@ -179,7 +179,7 @@ class _Writer:
         shown: Sequence[AnswerOption],
         order: tuple[int, ...],
         labels: Sequence[tuple[str, tuple[int, ...]]],
-    ) -> _View:
+    ) -> OptionsView:
         text = _question_text(kind, question, shown, [label for label, _ in labels])
         tokens, media = self._layout.suffix(text)
         candidates = [token for _, ids in labels for token in ids]
@@ -188,7 +188,7 @@ class _Writer:
             places.append(tuple(range(first, first + len(ids))))
             first += len(ids)
         suffix = Suffix(tokens, candidates=tuple(candidates), media=media)
-        return _View(order, self._add(suffix), tuple(places))
+        return OptionsView(order, self._add(suffix), tuple(places))
 
     def _as_texts(
         self,
@@ -196,30 +196,28 @@ class _Writer:
         question: TypedQuestion,
         shown: Sequence[AnswerOption],
         order: tuple[int, ...],
-    ) -> _View:
+    ) -> OptionsView:
         """The question with the first token of each option, then each option's other tokens."""
         text = _question_text(kind, question, shown, None)
         tokens, media = self._layout.suffix(text)
-        spelled = [self._answer(option.text) for option in shown]
+        spelled = [self._layout.answer(option.text) for option in shown]
+        if not all(spelled):
+            raise RequestError(
+                f"{question.place} has an option without text.", param=question.place
+            )
         firsts = tuple(answer[0] for answer in spelled)
-        count = len(tokens)
-        first = self._add(Suffix(tokens, candidates=firsts, num_shared=count, media=media))
+        root = Suffix(tokens, candidates=firsts, media=media, is_shared=True)
+        first = self._add(root)
         for answer in spelled:
             self._add(
                 Suffix(
-                    tokens + answer,
+                    answer,
                     num_scored=len(answer) - 1,
                     candidates=self._ends,
-                    num_shared=count,
-                    media=media,
+                    behind=root,
                 )
             )
-        return _View(order, first, count=len(spelled))
-
-    def _answer(self, text: str) -> tuple[int, ...]:
-        """An option's tokens as an answer."""
-        text = f" {text}" if self._layout.is_plain else text
-        return self._layout.behind_tail(text) or self._layout.within(text)
+        return OptionsView(order, first, count=len(spelled))
 
     def _add(self, suffix: Suffix) -> int:
         self._suffixes.append(suffix)
@@ -232,7 +230,7 @@ class _Writer:
             prompt=self._state,
             params=GenerationParams(max_tokens=0, prompt_param=self._param),
             suffixes=tuple(self._suffixes),
-            doubtful=lambda scores: _ties(asked, scores),
+            doubtful=lambda scores: near_ties(asked, scores),
         )
         return Plan(request, asked, self._num_tokens)
 
@@ -291,7 +289,7 @@ def _question_text(
     return "\n".join(lines)
 
 
-def _log_options(view: _View, scores: Sequence[Score]) -> np.ndarray:
+def _log_options(view: OptionsView, scores: Sequence[Score]) -> np.ndarray:
     """ln p of each option of the question, float64, in its order."""
     values = np.empty(len(view.order))
     root = scores[view.first].candidates
@@ -309,7 +307,7 @@ def _log_sum(values: Sequence[float] | np.ndarray) -> float:
         return float(np.logaddexp.reduce(np.asarray(values, np.float64)))
 
 
-def _mean(asked: _Asked, scores: Sequence[Score]) -> tuple[np.ndarray, np.ndarray]:
+def _mean(asked: PlannedQuestion, scores: Sequence[Score]) -> tuple[np.ndarray, np.ndarray]:
     """(ln p of the options, normalised, mean of all orders; the same of each order, as it is)"""
     each = np.stack([_log_options(view, scores) for view in asked.views])
     if not np.isfinite(each.max(axis=1)).all():
@@ -319,7 +317,7 @@ def _mean(asked: _Asked, scores: Sequence[Score]) -> tuple[np.ndarray, np.ndarra
     return mean, each
 
 
-def _reading(asked: _Asked, scores: Sequence[Score]) -> AnswerReading:
+def _reading(asked: PlannedQuestion, scores: Sequence[Score]) -> AnswerReading:
     mean, each = _mean(asked, scores)
     scaled = mean / (asked.temperature or 1.0)
     powers = np.exp(scaled - scaled.max())
@@ -335,7 +333,7 @@ def _reading(asked: _Asked, scores: Sequence[Score]) -> AnswerReading:
     )
 
 
-def _ties(asked: Sequence[_Asked], scores: Sequence[Score]) -> list[int]:
+def near_ties(asked: Sequence[PlannedQuestion], scores: Sequence[Score]) -> list[int]:
     """Suffixes of questions whose two likeliest options are nearly as likely."""
     found: list[int] = []
     for question in asked:
