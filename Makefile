@@ -1,5 +1,5 @@
 # Options: BACKEND=cpu|cuda|metal|vulkan|blas  RPC=1  MTMD=0  FLEET=1  LOCKED=1  PYTHON=python3.12  ARGS="for the command"
-# LLAMA_CPP=FOLDER|TARBALL|b11549  builds that llama.cpp under the bindings; LLAMA_CPP=pinned theirs again.
+# LLAMA_CPP=FOLDER|TARBALL|URL|b11549  builds that llama.cpp under the bindings; LLAMA_CPP=pinned theirs again.
 # GGUF_WORKER_WHEELS=dist  installs llama-cpp-python from a wheel in that folder or at that URL.
 # Works with GNU make 3.81. Every target that needs it installs what is missing first.
 
@@ -10,6 +10,7 @@ FLEET ?=
 LOCKED ?=
 MODEL ?=
 SUITE ?=
+LLAMA_SERVER ?=
 ARGS ?=
 
 # The first Python that is new enough: the one asked for, or the environment's own, or any.
@@ -22,8 +23,8 @@ INSTALL = $(FIND_PYTHON); "$$python" scripts/install $(if $(BACKEND),--backend $
 VENV = { test -x .venv-$(1)/bin/python || { $(FIND_PYTHON); "$$python" -m venv .venv-$(1); }; } && \
 	.venv-$(1)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(2)
 
-SUITES = real harm install image fleet clients suites page api offload managers fuzz faults soak proof reference adapters
-OLD = test-real test-harm test-install test-fleet test-page
+SUITES = real harm install image fleet clients suites page api offload gpu managers fuzz faults soak proof reference adapters
+OLD = test-real test-harm test-install test-fleet test-page test-gpu
 
 .PHONY: help install dev serve test check $(SUITES:%=check-%) $(OLD) clients suites lint format bench peers \
 	wheel release docs constraints.txt requirements.lock clean
@@ -78,6 +79,7 @@ check-fleet: ## fleet/, also on a Ray cluster of three nodes in this machine, in
 # Without npm the programs in Node are left out.
 check-clients: dev ## clients of others, such as openai, anthropic and the AI SDK, in .venv-clients
 	@$(call VENV,clients,checks/clients/requirements.txt)
+	@$(call VENV,clients/decisions,checks/clients/requirements-decisions.txt)
 	@$(call VENV,clients/litellm,checks/clients/requirements-litellm.txt)
 	@$(call VENV,clients/lm_eval,checks/clients/requirements-lm-eval.txt)
 	@mkdir -p .venv-clients/node && cp checks/clients/node/package.json .venv-clients/node && \
@@ -103,7 +105,12 @@ check-api: dev ## the API against its own description with schemathesis, in .ven
 
 check-offload: ## offloading to RPC devices, with a build of its own in .venv-offload
 	@$(FIND_PYTHON); "$$python" scripts/install --quiet --venv .venv-offload --backend cpu --rpc 1 --extra dev
-	@exec .venv-offload/bin/python -m pytest tests/llama/test_offload*.py tests/llama/test_rpc.py tests/llama/test_backends.py $(ARGS)
+	@GPU_STAND_IN=1 exec .venv-offload/bin/python -m pytest tests/llama/test_offload*.py tests/llama/test_rpc.py tests/llama/test_backends.py checks/gpu $(ARGS)
+
+# Without a GPU its tests are skipped. BACKEND=cuda builds for one; LLAMA_SERVER=FILE then compares speed.
+check-gpu: dev ## a GPU: layers, plans, sleep, 64 streams, images, drafts; LLAMA_SERVER=FILE compares speed
+	@.venv/bin/python -m pytest -rs checks/gpu tests/llama/test_backends.py $(ARGS)
+	@$(if $(LLAMA_SERVER),exec .venv/bin/python -m benchmarks.offload $(LLAMA_SERVER))
 
 check-managers: dev ## examples/ with supervisor, circus, litellm and others in .venv-managers
 	@$(call VENV,managers,examples/requirements.txt)

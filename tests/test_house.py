@@ -35,7 +35,7 @@ ALLOWED: dict[str, set[str]] = {
     "memory": {"model", "gguf", "settings", "limits", "files", "machine", "errors"},
     "hub": {"model", "gguf", "settings", "files", "machine", "errors"},
     "audit": {"hub", "model", "gguf", "errors"},
-    "isolation": {"gguf", "settings", "errors", "log"},
+    "isolation": {"model", "gguf", "settings", "errors", "log"},
     "cache": {"files", "errors", "log"},
     "engine": {"grammar", "cache", "limits", "errors", "log"},
     "chat": {"grammar", "limits", "errors"},
@@ -45,8 +45,8 @@ ALLOWED: dict[str, set[str]] = {
         "isolation", "budget", "child", "errors", "log",
     },
     "lifecycle": {
-        "audit", "llama", "engine", "cache", "chat", "memory", "model", "settings", "machine",
-        "child", "files", "limits", "errors", "log",
+        "audit", "llama", "engine", "cache", "chat", "grammar", "memory", "model", "settings",
+        "machine", "child", "files", "limits", "errors", "log",
     },
     "http": {
         "lifecycle", "settings", "values", "keys", "limits", "machine", "errors",

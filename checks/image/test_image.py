@@ -60,7 +60,8 @@ def running(engine: Engine, models: Path, *options: str) -> Generator[str]:
 
 def health(engine: Engine) -> int:
     """The exit code of the image's own check, inside of the container."""
-    (_, *command) = inspected(engine, "image", TAG)["Config"]["Healthcheck"]["Test"]
+    image = inspected(engine, "image", TAG)
+    (_, *command) = (image.get("Healthcheck") or image["Config"]["Healthcheck"])["Test"]
     return engine.run("exec", NAME, *command).returncode
 
 

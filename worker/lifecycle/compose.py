@@ -16,18 +16,22 @@ from worker.engine.drafts.guesser import Drafting
 from worker.engine.embedding import EmbeddingLane
 from worker.engine.engine import Engine
 from worker.engine.thread import EngineThread
-from worker.errors import WorkerError
+from worker.errors import RequestError, WorkerError
 from worker.lifecycle.adapter_loader import AdapterLoader
 from worker.lifecycle.adapters import ServedAdapters
+from worker.lifecycle.default_sampling import default_constraint, unusable_default
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.loading import Native, gpu_bytes, open_backend, open_draft
 from worker.lifecycle.media import MediaReader
 from worker.lifecycle.persistence import Recalled, open_store
 from worker.lifecycle.prepared import Prepared
 from worker.lifecycle.slots import named_slots
+from worker.llama.backend import LlamaBackend
 from worker.llama.companion import Heads
 from worker.llama.process.pipe import write
 from worker.llama.weights import Weights
+from worker.model.calibration import CalibrationError, DecisionCalibration, load_calibration
+from worker.model.config import ModelConfig
 from worker.settings import Settings
 
 
@@ -40,6 +44,7 @@ class LoadedParts(NamedTuple):
     recalled: Recalled | None
     media: MediaReader | None
     vram_bytes: int
+    calibration: DecisionCalibration | None = None
 
     def close(self) -> None:
         if self.media is not None:
@@ -84,6 +89,7 @@ class LoadedParts(NamedTuple):
             slots=named_slots(settings, prepared, backend, thread),
             media=self.media,
             loaded_vram_bytes=self.vram_bytes,
+            calibration=self.calibration,
         )
         return loaded
 
@@ -102,6 +108,7 @@ def load_parts(
     """
     backend, draft = open_backend(weights, settings, prepared), None
     try:
+        _compile_default(settings, backend)
         with timed("draft"):
             try:
                 draft = open_draft(settings, prepared, backend)
@@ -114,14 +121,42 @@ def load_parts(
             store = open_store(settings, prepared, backend)
             recalls = prepared.guesses in ("auto", "both")
             recalled = Recalled(settings, prepared) if recalls else None
+        with timed("calibration"):
+            calibration = _calibration(settings, prepared.config)
         if media is not None:
             media.wait(backend.context.rows_together)
         native = Native(backend, draft)
         vram_bytes = gpu_bytes(prepared.devices, native)
-        return LoadedParts(prepared, native, store, recalled, media, vram_bytes)
+        return LoadedParts(prepared, native, store, recalled, media, vram_bytes, calibration)
     except BaseException:
         Native(backend, draft).close()
         raise
+
+
+def _compile_default(settings: Settings, backend: LlamaBackend) -> None:
+    """Raise UsageError if no answer of this model can have the form that the options ask for."""
+    constraint = default_constraint(settings)
+    if constraint is not None:
+        try:
+            backend.guides.matcher_of(constraint)
+        except RequestError as error:
+            raise unusable_default(error) from None
+
+
+def _calibration(settings: Settings, config: ModelConfig) -> DecisionCalibration | None:
+    """What was measured for this file's decisions; of one that cannot be used a line in the log."""
+    if not settings.decisions_calibration:
+        return None
+    try:
+        found = load_calibration(config.files)
+    except CalibrationError as error:
+        log.get("load").warning(
+            "decisions are not calibrated", console=str(error), reason=str(error)
+        )
+        return None
+    if found is not None:
+        log.get("load").info("decisions are calibrated", temperatures=found.temperatures)
+    return found
 
 
 def _drafting(settings: Settings, made: LoadedParts) -> Drafting:

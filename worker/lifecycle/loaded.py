@@ -28,6 +28,7 @@ from worker.llama.process.memory import return_pages
 from worker.llama.residency import placements
 from worker.memory.buffers import is_fused
 from worker.memory.plan import MemoryPlan
+from worker.model.calibration import DecisionCalibration
 from worker.model.config import ModelConfig
 from worker.settings import Settings
 
@@ -35,6 +36,9 @@ from worker.settings import Settings
 _STRETCH = 4 << 20
 # Seconds before each of them while nobody asks, and beside requests.
 _IDLE_S, _BESIDE_S = 0.02, 0.5
+
+# Kind of a medium -> what managers call a model that takes it.
+_PERCEIVES = {"image": "vision", "audio": "audio"}
 
 _log = log.get("lifecycle")
 
@@ -54,6 +58,7 @@ class Loaded:
     media       reads pictures and sounds; None: the model takes none
     loaded_vram_bytes  GPU memory that loading took, measured; what a GPU shares with the CPU is not
                        in it
+    calibration  temperatures of decisions that were measured for this file; None: there are none
     is_away     the model sleeps
     """
 
@@ -71,6 +76,7 @@ class Loaded:
     slots: NamedSlots
     media: MediaReader | None
     loaded_vram_bytes: int
+    calibration: DecisionCalibration | None = None
     is_away: bool = False
 
     @property
@@ -95,8 +101,7 @@ class Loaded:
         """Which media it takes: vision, audio."""
         if self.media is None:
             return ()
-        ready = self.media.ready
-        return ("vision",) * ready.sees + ("audio",) * ready.hears
+        return tuple(_PERCEIVES[kind] for kind in self.media.ready.kinds)
 
     def check_writes(self) -> None:
         """Raise RequestError where the model writes no text."""

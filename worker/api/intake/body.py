@@ -8,8 +8,9 @@ import functools
 import json
 import re
 from codecs import BOM_UTF8
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar, cast, get_args
 
 import msgspec
@@ -17,6 +18,7 @@ from litestar import Request
 from litestar.exceptions import InternalServerException
 
 from worker import log
+from worker.api.intake.packed_body import packed_body
 from worker.errors import LeftError, QueueFullError, RequestError, TooLargeError
 from worker.limits import BODIES, PARTS
 from worker.requests.record import current
@@ -28,17 +30,16 @@ _logged: set[str] = set()
 _MOST_LOGGED = 256
 
 # Change no answer here.
-_HARMLESS = frozenset({
-    "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
-    "prompt_cache_retention", "prediction", "cache_control", "betas", "anthropic_version",
-    "anthropic_beta", "context_management", "provider", "usage", "models", "route", "id_slot",
-    "slot_id", "cache_prompt", "n_keep", "n_discard", "n_cache_reuse", "sse_ping_interval",
-    "api_key", "backend_sampling", "t_max_prompt_ms",
-    "speculative.n_max", "speculative.n_min", "speculative.p_min", "speculative.type",
-    "keep_alive", "request_id", "include_obfuscation", "priority", "cache_salt",
-    "kv_transfer_params", "num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "num_keep",
-    "use_mmap", "use_mlock", "numa", "low_vram", "f16_kv",
-})  # fmt: skip
+_HARMLESS = frozenset(
+    "user metadata store service_tier safety_identifier prompt_cache_key "
+    "prompt_cache_retention prediction cache_control betas anthropic_version "
+    "anthropic_beta context_management provider usage models route id_slot slot_id "
+    "cache_prompt n_keep n_discard n_cache_reuse sse_ping_interval api_key "
+    "backend_sampling t_max_prompt_ms speculative.n_max speculative.n_min "
+    "speculative.p_min speculative.type keep_alive request_id include_obfuscation "
+    "priority cache_salt kv_transfer_params num_ctx num_batch num_gpu main_gpu num_thread "
+    "num_keep use_mmap use_mlock numa low_vram f16_kv".split()
+)
 # Say what happens anyway, beside null, false, 0 and what is empty.
 _NEUTRAL: dict[str, Any] = {
     "skip_special_tokens": True, "spaces_between_special_tokens": True, "detokenize": True,
@@ -99,16 +100,6 @@ def _objects(shape: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct]]:
     return found
 
 
-def field_warnings(names: Iterable[str], path: str) -> tuple[str, ...]:
-    """A sentence for each name; the log has each once."""
-    names = tuple(names)
-    for name in names:
-        if name not in _logged and len(_logged) < _MOST_LOGGED:
-            _logged.add(name)
-            _log.warning("a field is not known", field=name, path=path)
-    return tuple(f"{name} is not known here and was left out." for name in names)
-
-
 def _value(raw: msgspec.Raw) -> Any:
     """A small value; a large one is something."""
     if len(bytes(raw)) > _LENGTH:
@@ -121,11 +112,20 @@ def _value(raw: msgspec.Raw) -> Any:
 
 HttpRequest = Request[Any, Any, Any]
 _LARGE = 2**18
+_PART = 2**18  # of a body that is unpacked
 _PAUSE_S = 0.01
 _MOST_HALVES = 2**17  # and what is between them; they take 0.1 s
 
 T = TypeVar("T")
+_MISSING = re.compile(r"Object missing required field `(\w+)`")
+_OTHER_TYPE = re.compile(r"Expected `([^`]+)`, got `(\w+)`")
+# msgspec's names of types -> what people call them.
+_JSON_TYPES = {
+    "int": "a whole number", "float": "a number", "str": "a text", "bool": "true, false",
+    "array": "a list", "object": "an object",
+}  # fmt: skip
 _PLACE = re.compile(r" - at `\$\.?([^`]*)`")
+_FIELD_OF = re.compile(r" field `([^`]*)`$")  # one that is missing, or not known
 # Escapes of UTF-16: \ud83d is the first half of a character, \ude00 a second one.
 _FIRST, _SECOND = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _ESCAPED_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -141,10 +141,6 @@ _WHOLE_OR_HALF = re.compile(
 
 class SlowBodyError(RequestError, http_status=408, code="timeout"):
     """The body did not arrive in time."""
-
-
-class CodedBodyError(RequestError, http_status=415, code="unsupported_encoding"):
-    """The body is compressed."""
 
 
 class Bodies:
@@ -194,33 +190,46 @@ class Bodies:
 
 
 async def read_json(request: HttpRequest, shape: type[T]) -> T:
-    """The body as `shape`. Raises RequestError; LeftError where the client left.
+    """The body as `shape`; see `read_body`."""
+    return await read_body(request, shape, partial(decode_json, shape=shape))
 
-    Litestar raises where it is larger than it may be.
+
+async def read_body(request: HttpRequest, shape: Any, decode: Callable[[bytearray], T]) -> T:
+    """What `decode` makes of the body, unpacked. shape: whose limits it has
+
+    Raises RequestError; LeftError where the client left. Litestar raises where it is larger than it
+    may be.
     """
     bodies: Bodies = request.app.state["bodies"]
-    coding = request.headers.get("content-encoding", "identity")
-    if coding.strip().lower() not in ("", "identity"):
-        raise CodedBodyError("The body is compressed.", hint="Send it without Content-Encoding.")
+    packed = packed_body(request.headers.get("content-encoding", ""))
     length = request.headers.get("content-length", "")
     bodies.check(int(length) if length.isdecimal() else 0, shape)
     data = bytearray()
+
+    def add(part: bytes) -> None:
+        nonlocal data
+        bodies.hold(len(part))
+        data += part
+        bodies.check(len(data), shape)
+
     try:
         async with asyncio.timeout(bodies.seconds):
             async for chunk in request.stream():
-                bodies.hold(len(chunk))
-                data += chunk
-                bodies.check(len(data), shape)
+                if packed is None:
+                    add(chunk)
+                    continue
+                packed.feed(chunk)
+                take = partial(packed.take, _PART)
+                while part := await asyncio.to_thread(take) if len(data) > _LARGE else take():
+                    add(part)
+        if packed is not None:
+            packed.check_end()
         if len(data) <= _LARGE:
-            return _decode_noting(data, shape)
+            return decode(data)
         # Decoding holds up the event loop: between large bodies others have a turn.
         async with bodies.decoding:
             await asyncio.sleep(_PAUSE_S)
-            if sum(map(data.count, (b"[", b"{", b":"))) > PARTS.most:
-                raise TooLargeError(
-                    f"The body holds more than {PARTS.most} lists, objects and fields."
-                )
-            return _decode_noting(data, shape)
+            return decode(data)
     except TimeoutError:
         raise SlowBodyError(f"The body did not arrive in {bodies.seconds:g} s.") from None
     except InternalServerException:  # what Litestar calls it
@@ -248,13 +257,18 @@ async def until_gone(receive: Any) -> None:
         pass
 
 
-def _decode_noting(data: bytearray, shape: type[T]) -> T:
-    """The body, whose record knows what of it is not known."""
+def decode_json(data: bytearray, shape: type[T]) -> T:
+    """The body as `shape`; its record knows what of it is not known. Raises RequestError."""
+    if len(data) > _LARGE and sum(map(data.count, (b"[", b"{", b":"))) > PARTS.most:
+        raise TooLargeError(f"The body holds more than {PARTS.most} lists, objects and fields.")
     found = _decode(data, shape)
     record = current()
     if record is not None:
         record.unknown = unknown_fields(data, shape)
-        field_warnings(record.unknown, record.route)
+        for name in record.unknown:
+            if name not in _logged and len(_logged) < _MOST_LOGGED:
+                _logged.add(name)
+                _log.warning("a field is not known", field=name, path=record.route)
     return found
 
 
@@ -276,12 +290,7 @@ def _decode(data: bytearray, shape: type[T]) -> T:
             data = bytearray(_WHOLE_OR_HALF.sub(_whole, data, _MOST_HALVES))
             return _strictly(data, shape)
     except msgspec.ValidationError as error:
-        text = str(error)
-        place = _PLACE.search(text)
-        field = re.split(r"[.\[]", place[1])[0] if place else ""
-        where = (place[1] if place else "") or "the body"
-        sentence = text[: place.start()] if place else text
-        raise RequestError(f"{sentence}, in {where}.", param=field or None) from None
+        raise invalid_field(error, whole=getattr(shape, "names_places", False)) from None
     except UnicodeDecodeError:
         where = _first_wrong(data)
         raise RequestError(f"The body is not valid JSON: byte {where} is not UTF-8.") from None
@@ -292,6 +301,34 @@ def _decode(data: bytearray, shape: type[T]) -> T:
         ) from None
     except msgspec.DecodeError as error:
         raise RequestError(f"The body is not valid JSON: {_reason(data, error)}.") from None
+
+
+def invalid_field(
+    error: msgspec.ValidationError, *, whole: bool = False, within: str = ""
+) -> RequestError:
+    """The same, in the words of people who write JSON.
+
+    whole   its `param` is the place in the body, not the field at the top
+    within  where the data stands in the body
+    """
+    text = str(error)
+    found = _PLACE.search(text)
+    where = ".".join(filter(None, (within, found[1] if found else "")))
+    sentence = text[: found.start()] if found else text
+    field = re.split(r"[.\[]", where)[0] or None
+    if whole:
+        name = _FIELD_OF.search(sentence)
+        field = ".".join(filter(None, (where, name[1] if name else ""))) or None
+    if missing := _MISSING.fullmatch(sentence):
+        inside = f" in {where}" if where else ""
+        return RequestError(f"{missing[1]} is missing{inside}.", param=field or missing[1])
+    if other := _OTHER_TYPE.fullmatch(sentence):
+        wanted = [_JSON_TYPES.get(each, each) for each in other[1].split(" | ")]
+        wanted = ", ".join(wanted).split(", ")  # `true or false` is two
+        told = f"{', '.join(wanted[:-1])} or {wanted[-1]}" if len(wanted) > 1 else wanted[0]
+        got = _JSON_TYPES.get(other[2], other[2]).replace(", false", " or false")
+        return RequestError(f"{where or 'The body'} must be {told}, not {got}.", param=field)
+    return RequestError(f"{sentence}, in {where or 'the body'}.", param=field)
 
 
 def _strictly(data: bytearray, shape: type[T]) -> T:

@@ -14,6 +14,7 @@ from worker.engine.stats import SequenceProgress
 from worker.lifecycle.default_sampling import default_sampling
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
+from worker.model.calibration import PROMPT_VERSION
 
 
 class Defaults(msgspec.Struct):
@@ -31,6 +32,14 @@ class Modalities(msgspec.Struct):
     audio: bool = False
 
 
+class DecisionProps(msgspec.Struct):
+    """How typed questions are read."""
+
+    prompt_version: str
+    mode: str
+    orders: int
+
+
 class Props(msgspec.Struct, kw_only=True):
     """GET /props."""
 
@@ -40,6 +49,7 @@ class Props(msgspec.Struct, kw_only=True):
     model_ftype: str
     model_path: str
     modalities: Modalities
+    decisions: DecisionProps
     endpoint_slots: bool = True
     endpoint_props: bool = False
     endpoint_metrics: bool = True
@@ -108,6 +118,9 @@ def props_of(worker: Worker, loaded: Loaded) -> Props:
         modalities=Modalities(
             vision="vision" in loaded.perceives, audio="audio" in loaded.perceives
         ),
+        decisions=DecisionProps(
+            PROMPT_VERSION, worker.settings.decisions, worker.settings.decisions_orders
+        ),
         chat_template=template or "",
         chat_template_caps=_caps_of(template),
         bos_token=vocab.bos_name,
@@ -122,8 +135,10 @@ def _caps_of(template: str | None) -> dict[str, bool]:
     stands where it has one, so only thoughts depend on it."""
     if template is None:
         return {}
-    places = ("tools", "tool_calls", "parallel_tool_calls", "system_role", "string_content",
-              "typed_content", "object_arguments")  # fmt: skip
+    places = (
+        "tools tool_calls parallel_tool_calls system_role string_content typed_content "
+        "object_arguments".split()
+    )
     return {
         **{f"supports_{name}": True for name in places},
         "supports_preserve_reasoning": "preserve_thinking" in template,
