@@ -77,7 +77,9 @@ def add_vendored(document: dict[str, Any], held: dict[str, list[Component]], ver
     """Put them into the document, each below the package that holds it."""
     root = document["metadata"]["component"]
     root["version"] = version
-    refs = {each["name"]: each["bom-ref"] for each in [*document["components"], root]}
+    refs = {
+        each["name"].replace("_", "-"): each["bom-ref"] for each in [*document["components"], root]
+    }
     edges = {edge["ref"]: edge for edge in document["dependencies"]}
     for package, components in held.items():
         document["components"] += components
