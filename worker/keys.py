@@ -20,7 +20,7 @@ def keys(text: str) -> str:
 
 
 def key(text: str) -> str:
-    """A bearer key: characters that a header can carry."""
+    """A bearer key: characters that a header can carry. Raises ValueError."""
     if not text or not text.isascii() or not text.isprintable() or " " in text:
         raise ValueError("must be printable ASCII without spaces")
     return text
@@ -57,7 +57,7 @@ def keys_of(alone: str | None, file: KeyFile | None) -> tuple[str, ...]:
 
 
 def key_file(text: str) -> KeyFile:
-    """The keys in the file of that name, which may be a pipe."""
+    """The keys in the file of that name, which may be a pipe. Raises ValueError."""
     lines = [line.strip() for line in text_in(text, _MAX_FILE).splitlines()]
     keys = dict.fromkeys(key(line) for line in lines if line and not line.startswith("#"))
     if not keys:

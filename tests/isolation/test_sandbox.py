@@ -27,6 +27,7 @@ from worker.isolation.reach import SandboxReach, reach_of
 from worker.keys import key_file
 from worker.lifecycle.prepared import check_build
 from worker.llama import library
+from worker.model.calibration import calibration_path
 from worker.settings import Settings
 
 needs_landlock = pytest.mark.skipif(
@@ -229,6 +230,8 @@ def test_what_is_needed(tmp_path: Path) -> None:
     model = tmp_path / "m-00001-of-00002.gguf"
     model.touch()
     (tmp_path / "m-00002-of-00002.gguf").touch()
+    measured = calibration_path(model)
+    measured.touch()
     (tmp_path / "keys").write_text("k")
     environ = {"PYTHONPATH": "", "OTEL_EXPORTER_OTLP_ENDPOINT": "https://c.example"}
     settings = Settings(
@@ -239,7 +242,8 @@ def test_what_is_needed(tmp_path: Path) -> None:
     assert reach.connects == (7, 80, 443, 50052)
     assert (reach.listens, reach.folders) == (0, ("c",))
     ours = {path for path in reach.reads if path.startswith(str(tmp_path))}
-    assert ours == {str(model), str(tmp_path / "m-00002-of-00002.gguf"), str(tmp_path / "keys")}
+    others = (tmp_path / "m-00002-of-00002.gguf", tmp_path / "keys", measured)
+    assert ours == {str(model), *map(str, others)}
     assert not {"/", str(Path.cwd()), str(Path.home()), "/etc", "/proc", "/dev"} & set(reach.reads)
     assert reach_of(Settings(otel=True), model, {}).connects == (4318,)
     bare = reach_of(Settings(callback_url="http://localhost:9999/"), tmp_path, {})

@@ -12,13 +12,13 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from worker.cli import serve
+from worker.cli import chat_client, serve
+from worker.cli.address import Address
 from worker.cli.own_worker import worker_to_ask
 from worker.log import harmless, say
 from worker.values import nonempty
 
 if TYPE_CHECKING:
-    from worker.cli.address import Address
     from worker.cli.answer_view import Show
 
 DESCRIPTION = "Chat with a model in the terminal, or with a running worker."
@@ -53,7 +53,6 @@ def _add_own(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Chat until the user leaves. Raises UsageError, and what the worker raises at its start."""
-    from worker.cli import chat_client
     from worker.cli.answer_view import shows_answers
 
     own = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
@@ -161,8 +160,6 @@ class Chat:
 
     def _answer(self, show: Show) -> None:
         """The answer to the last message, which is forgotten if there is none."""
-        from worker.cli import chat_client
-
         system = [{"role": "system", "content": self._system}] if self._system else []
         pieces = chat_client.stream(self._address, [*system, *self._turns])
         try:

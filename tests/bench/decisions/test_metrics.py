@@ -32,6 +32,11 @@ def test_known_values() -> None:
     assert found.ece == pytest.approx((0.2 + 0.5 + 0.9) / 3)
 
 
+def test_guessing_knows_the_options() -> None:
+    """Guessing costs the logarithm of the number of options."""
+    assert THREE.guesses == pytest.approx([math.log(2), math.log(3), math.log(2)])
+
+
 def test_a_probability_of_zero_is_a_large_loss() -> None:
     """An option that was called impossible costs some hundred nats, not infinitely many."""
     loss = Predictions.of([[1.0, 0.0]], [1], [0]).losses[0]

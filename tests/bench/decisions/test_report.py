@@ -101,6 +101,19 @@ def test_few_questions_cannot_tell() -> None:
     assert recommend([level("F16", 1600, few), made]) == "F16"
 
 
+def test_who_only_guesses_is_not_taken() -> None:
+    """Levels that know nothing of the answers are equal, and none of them is recommended."""
+    first, second = answers(40.0), answers(41.0)
+    scores = level_scores(first)
+    found = report(
+        level("F16", 1600, first), beside(level("Q8_0", 800, second), level_scores(second), scores)
+    )
+    assert found.recommended is None
+    words = "\n".join(words_of(found))
+    assert "F16 is not known to answer better than chance." in words
+    assert "Take" not in words
+
+
 def test_one_level_is_compared_with_nothing() -> None:
     """Without a second level there is no verdict; a level that failed is none."""
     assert recommend([level("F16", 1600, REFERENCE)]) is None

@@ -24,6 +24,7 @@ from worker.api.decisions.systemone_schemas import (
     SystemOneRequest,
 )
 from worker.api.described import JSON, Api, Described
+from worker.api.intake.adapters import choice_of
 from worker.api.intake.body import HttpRequest
 from worker.api.intake.facts import ChosenAdapters, ModelFacts
 from worker.api.intake.media_inputs import MediaInputs
@@ -84,7 +85,9 @@ async def _decide(
     decode = partial(read_decision, content_type=content_type, shape=shape)
     try:
         body = await preparing.body_by(request, shape, decode)
-        made = await preparing.make(request, body.asked, facts, _prepare, body, facts, chat)
+        choice = choice_of(body.asked, facts.adapters)
+        made = await preparing.make(request, body.asked, partial(_prepare, body, facts, chat))
+        made = made.with_adapters(choice)
         with _errors_of(body.asked):
             facts.adapters.check_key(made.plan.request.prompt.key)
             return DecisionExchange(made.plan, preparing, request.url.path, made.reply)

@@ -8,7 +8,7 @@ import functools
 import json
 import re
 from codecs import BOM_UTF8
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar, cast, get_args
@@ -30,17 +30,16 @@ _logged: set[str] = set()
 _MOST_LOGGED = 256
 
 # Change no answer here.
-_HARMLESS = frozenset({
-    "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
-    "prompt_cache_retention", "prediction", "cache_control", "betas", "anthropic_version",
-    "anthropic_beta", "context_management", "provider", "usage", "models", "route", "id_slot",
-    "slot_id", "cache_prompt", "n_keep", "n_discard", "n_cache_reuse", "sse_ping_interval",
-    "api_key", "backend_sampling", "t_max_prompt_ms",
-    "speculative.n_max", "speculative.n_min", "speculative.p_min", "speculative.type",
-    "keep_alive", "request_id", "include_obfuscation", "priority", "cache_salt",
-    "kv_transfer_params", "num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "num_keep",
-    "use_mmap", "use_mlock", "numa", "low_vram", "f16_kv",
-})  # fmt: skip
+_HARMLESS = frozenset(
+    "user metadata store service_tier safety_identifier prompt_cache_key "
+    "prompt_cache_retention prediction cache_control betas anthropic_version "
+    "anthropic_beta context_management provider usage models route id_slot slot_id "
+    "cache_prompt n_keep n_discard n_cache_reuse sse_ping_interval api_key "
+    "backend_sampling t_max_prompt_ms speculative.n_max speculative.n_min "
+    "speculative.p_min speculative.type keep_alive request_id include_obfuscation "
+    "priority cache_salt kv_transfer_params num_ctx num_batch num_gpu main_gpu num_thread "
+    "num_keep use_mmap use_mlock numa low_vram f16_kv".split()
+)
 # Say what happens anyway, beside null, false, 0 and what is empty.
 _NEUTRAL: dict[str, Any] = {
     "skip_special_tokens": True, "spaces_between_special_tokens": True, "detokenize": True,
@@ -101,16 +100,6 @@ def _objects(shape: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct]]:
     return found
 
 
-def field_warnings(names: Iterable[str], path: str) -> tuple[str, ...]:
-    """A sentence for each name; the log has each once."""
-    names = tuple(names)
-    for name in names:
-        if name not in _logged and len(_logged) < _MOST_LOGGED:
-            _logged.add(name)
-            _log.warning("a field is not known", field=name, path=path)
-    return tuple(f"{name} is not known here and was left out." for name in names)
-
-
 def _value(raw: msgspec.Raw) -> Any:
     """A small value; a large one is something."""
     if len(bytes(raw)) > _LENGTH:
@@ -128,6 +117,13 @@ _PAUSE_S = 0.01
 _MOST_HALVES = 2**17  # and what is between them; they take 0.1 s
 
 T = TypeVar("T")
+_MISSING = re.compile(r"Object missing required field `(\w+)`")
+_OTHER_TYPE = re.compile(r"Expected `([^`]+)`, got `(\w+)`")
+# msgspec's names of types -> what people call them.
+_JSON_TYPES = {
+    "int": "a whole number", "float": "a number", "str": "a text", "bool": "true, false",
+    "array": "a list", "object": "an object",
+}  # fmt: skip
 _PLACE = re.compile(r" - at `\$\.?([^`]*)`")
 _FIELD_OF = re.compile(r" field `([^`]*)`$")  # one that is missing, or not known
 # Escapes of UTF-16: \ud83d is the first half of a character, \ude00 a second one.
@@ -269,7 +265,10 @@ def decode_json(data: bytearray, shape: type[T]) -> T:
     record = current()
     if record is not None:
         record.unknown = unknown_fields(data, shape)
-        field_warnings(record.unknown, record.route)
+        for name in record.unknown:
+            if name not in _logged and len(_logged) < _MOST_LOGGED:
+                _logged.add(name)
+                _log.warning("a field is not known", field=name, path=record.route)
     return found
 
 
@@ -307,23 +306,29 @@ def _decode(data: bytearray, shape: type[T]) -> T:
 def invalid_field(
     error: msgspec.ValidationError, *, whole: bool = False, within: str = ""
 ) -> RequestError:
-    """The same as we tell it.
+    """The same, in the words of people who write JSON.
 
     whole   its `param` is the place in the body, not the field at the top
     within  where the data stands in the body
     """
     text = str(error)
     found = _PLACE.search(text)
-    place = within + (
-        f".{found[1]}" if within and found and found[1] else found[1] if found else ""
-    )
+    where = ".".join(filter(None, (within, found[1] if found else "")))
     sentence = text[: found.start()] if found else text
-    message = f"{sentence}, in {place or 'the body'}."
-    if not whole:
-        return RequestError(message, param=re.split(r"[.\[]", place)[0] or None)
-    name = _FIELD_OF.search(sentence)
-    param = ".".join(filter(None, (place, name[1] if name else "")))
-    return RequestError(message, param=param or None)
+    field = re.split(r"[.\[]", where)[0] or None
+    if whole:
+        name = _FIELD_OF.search(sentence)
+        field = ".".join(filter(None, (where, name[1] if name else ""))) or None
+    if missing := _MISSING.fullmatch(sentence):
+        inside = f" in {where}" if where else ""
+        return RequestError(f"{missing[1]} is missing{inside}.", param=field or missing[1])
+    if other := _OTHER_TYPE.fullmatch(sentence):
+        wanted = [_JSON_TYPES.get(each, each) for each in other[1].split(" | ")]
+        wanted = ", ".join(wanted).split(", ")  # `true or false` is two
+        told = f"{', '.join(wanted[:-1])} or {wanted[-1]}" if len(wanted) > 1 else wanted[0]
+        got = _JSON_TYPES.get(other[2], other[2]).replace(", false", " or false")
+        return RequestError(f"{where or 'The body'} must be {told}, not {got}.", param=field)
+    return RequestError(f"{sentence}, in {where or 'the body'}.", param=field)
 
 
 def _strictly(data: bytearray, shape: type[T]) -> T:

@@ -68,6 +68,11 @@ class Predictions(msgspec.Struct, frozen=True):
         return -np.log(np.maximum(np.array(chosen), LEAST))
 
     @property
+    def guesses(self) -> Floats:
+        """-ln p of each question if all its options are equally likely, nats."""
+        return np.log([len(row) for row in self.rows])
+
+    @property
     def squares(self) -> Floats:
         """Σ (pᵢ - yᵢ)² of each question, y being 1 for the right option and else 0 (Brier 1950)."""
         found: list[float] = []

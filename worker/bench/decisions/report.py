@@ -19,9 +19,10 @@ FORMAT = "worker-bench-decisions-1"
 MAX_LOST = 0.03  # share of questions
 MAX_NLL = 0.05  # nats
 RULE = (
-    f"A level qualifies if, with 95 % confidence, it answers at most {MAX_LOST:.0%} fewer "
-    f"questions right than the reference, and its -ln p is at most {MAX_NLL:g} nats higher, each "
-    "level with its temperatures. Of these the smallest."
+    "A level qualifies if its -ln p is better than that of chance. It may answer "
+    f"{MAX_LOST:.0%} fewer questions right than the reference, and have a -ln p {MAX_NLL:g} nats "
+    "higher. Each holds with 95 % confidence, and with the level's own temperatures. "
+    "Of these the smallest."
 )
 HEADINGS = ("level", "size", "right", "-ln p", "with T", "Brier", "ECE", "with T", "floor",
             "flips", "mass", "answers/s")  # fmt: skip
@@ -47,6 +48,7 @@ class DecisionLevel(msgspec.Struct, frozen=True, kw_only=True):
     calibration     the file that `worker serve` uses; None: it could not be written
     lost, nll       beside the reference on the same questions: the difference, and what it is below
                     with 95 % confidence
+    gain            the same of -ln p beside guessing: below 0 it knows more than the options
     """
 
     quant: str
@@ -71,6 +73,7 @@ class DecisionLevel(msgspec.Struct, frozen=True, kw_only=True):
     calibration: str | None = None
     lost: tuple[float, float] | None = None
     nll: tuple[float, float] | None = None
+    gain: tuple[float, float] | None = None
     passes: bool | None = None
     error: str | None = None
 
@@ -148,6 +151,9 @@ def with_answers(level: DecisionLevel, found: DecisionAnswers, mine: LevelScores
         whole=measures(mine.plain),
         by_kind=by_kind,
         calibrated=measures(mine.calibrated),
+        gain=upper_difference(
+            mine.calibrated.losses, mine.calibrated.guesses, mine.calibrated.states
+        ),
         flips=_flips(answers),
         flips_by_kind=flips_by_kind,
         label_mass=sum(answer.label_mass for answer in answers) / len(answers),
@@ -182,8 +188,13 @@ def beside(level: DecisionLevel, mine: LevelScores, reference: LevelScores) -> D
 
 def recommend(levels: Sequence[DecisionLevel]) -> str | None:
     """The level that the rule chooses; None where nothing is compared."""
-    may = [level for level in levels if level.passes or (level.is_reference and level.whole)]
-    if sum(level.whole is not None for level in levels) < 2 or not may:
+    compared = [level for level in levels if level.whole is not None]
+    may = [
+        level
+        for level in compared
+        if level.gain and level.gain[1] < 0 and (level.passes or level.is_reference)
+    ]
+    if len(compared) < 2 or not may:
         return None
     return min(may, key=lambda level: level.size_bytes).quant
 
@@ -225,6 +236,8 @@ def words_of(report: DecisionReport) -> list[str]:
                 f"(with 95 % confidence above {-level.lost[1]:+.1%}), -ln p {level.nll[0]:+.3f} "
                 f"(below {level.nll[1]:+.3f})."
             )
+        if level.gain and level.gain[1] >= 0:
+            found.append(f"{level.quant} is not known to answer better than chance.")
     if report.recommended:
         found.append(f"Take {report.recommended} for decisions. {report.rule}")
     written = [level.calibration for level in report.levels if level.calibration]

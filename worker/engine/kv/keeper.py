@@ -75,7 +75,10 @@ class Keeper:
         return wait > self._max_stall and any(s.num_sampled for s in self._running)
 
     def find(self, tokens: np.ndarray, prompt: Prompt) -> Found | None:
-        """What is kept of a prompt; None where it is nothing or takes too long to bring back."""
+        """What is kept of a prompt; None where it is nothing or takes too long to bring back.
+
+        tokens: int32 [n]
+        """
         if self._store is None:
             return None
         found = self._store.find(tokens, prompt.key_after(len(tokens)))
@@ -123,8 +126,8 @@ class Keeper:
     def clear_ended(self) -> None:
         """Take what is saved out of a unified cache, where each row looks at all cells.
 
-        A cell that is looked at costs a row 0.1 µs (125M shape, 2 threads) and 2 µs to copy: that
-        is paid back after 20 tokens. Nobody pays as long as nobody runs.
+        To copy a cell back costs as much as some tens of rows that look at it. Nobody pays as long
+        as nobody runs.
         """
         if self._backend.unified and self._running:
             for slot in [slot for slot in self._cells.cached if slot.is_saved]:
@@ -136,6 +139,7 @@ class Keeper:
         """The state after as many of these tokens as there is one of; None where it is none.
 
         shorten: the first of packed rows
+        tokens is int32 [n], packed rows are uint8 [n].
         """
         if self._store is None:
             return None
@@ -151,7 +155,10 @@ class Keeper:
         return KeptSequence(key, tokens[:count], count, parts, rests)
 
     def erase(self, tokens: np.ndarray, key: bytes) -> None:
-        """Forget what has ended and begins these tokens, as far as nothing else goes on from it."""
+        """Forget what has ended and begins these tokens, as far as nothing else goes on from it.
+
+        tokens: int32 [n]
+        """
         for slot in [
             slot for slot in self._cells.cached if slot.prompt.key_after(slot.length) == key
         ]:
