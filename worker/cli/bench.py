@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='your own multiple-choice questions, a line each: {"question": "2 + 2 is", '
         '"choices": ["4", "5"], "answer": 0}')  # fmt: skip
     add("--imatrix", metavar="FILE", help="importance matrix to quantize with")
-    add("--decisions", nargs="?", const="", dest="decisions", metavar="FILE.jsonl",
+    add("--decisions", nargs="?", const="", dest="asked", metavar="FILE.jsonl",
         help="measure how well each level answers typed questions, ours or those of FILE.jsonl, "
         "and write MODEL.gguf.decisions.json for `worker serve`")  # fmt: skip
     add("--no-quality", action="store_true", help="speed and memory only")
@@ -104,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
     from worker.bench.run.bench import Bench
     from worker.cli.bench_table import report_table, summary, watch
 
-    questions: str | None = arguments.decisions
+    questions: str | None = arguments.asked  # `decisions` is the setting
     if questions is not None and is_gguf(questions):  # the model, written behind the option
         arguments.models.insert(0, questions)
         questions = ""
