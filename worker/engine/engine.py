@@ -131,7 +131,8 @@ class Engine:
             self.lane.add(request)
             return
         if isinstance(request, ScoringRequest):
-            self._jobs[request.id] = job = ScoreJob(request, self._clock())
+            tile = self.backend.kernels.tile
+            self._jobs[request.id] = job = ScoreJob(request, self._clock(), tile)
             self._add_suffixes(job)
             self.snapshot = self._take_snapshot()
             return

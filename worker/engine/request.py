@@ -53,6 +53,7 @@ class Prompt(msgspec.Struct, frozen=True):
                  rows of one key share a step
     begin        tokens before that, which the model computes alone
     media        what it holds beside tokens, in order
+    pieces       lengths at which a step ends that computes it, ascending
     """
 
     tokens: tuple[int, ...]
@@ -60,6 +61,7 @@ class Prompt(msgspec.Struct, frozen=True):
     key: bytes = b""
     begin: int = 0
     media: tuple[Medium, ...] = ()
+    pieces: tuple[int, ...] = ()
 
     def key_after(self, length: int) -> bytes:
         """Of what the cache holds of its first `length` tokens."""
@@ -90,6 +92,10 @@ class Prompt(msgspec.Struct, frozen=True):
         with one key, or vectors of one medium."""
         if begin < self.begin and self.key:
             count = min(count, self.begin - begin)
+        for place in self.pieces:
+            if begin < place:
+                count = min(count, place - begin)
+                break
         for each in self.media:
             if begin < each.stop:
                 return min(count, (each.start if begin < each.start else each.stop) - begin)
