@@ -107,7 +107,10 @@ def _key_in(headers: _Fields) -> bytes:
 
 _METHODS = b"GET, HEAD, POST, DELETE"
 # What scripts may read besides the few that they always may.
-_EXPOSED = b"x-request-id, x-correlation-id, request-id, retry-after, www-authenticate"
+_EXPOSED = (
+    b"x-request-id, x-correlation-id, request-id, x-typesafe-request-id, retry-after,"
+    b" www-authenticate"
+)
 _MAX_AGE_S = b"600"
 _LOCAL = re.compile(rb"https?://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?")
 

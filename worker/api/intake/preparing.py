@@ -8,13 +8,14 @@ import math
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from worker import log
 from worker.api.intake.adapters import choice_of
-from worker.api.intake.body import HttpRequest, hold_body, read_json, until_gone
+from worker.api.intake.body import HttpRequest, decode_json, hold_body, read_body, until_gone
 from worker.api.intake.constraints import ConstraintFields
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.generation import Generation
@@ -126,8 +127,14 @@ class Preparing:
 
     async def body(self, request: HttpRequest, shape: type[Body]) -> Body:
         """The body, not read where no place is left. Raises RequestError, QueueFullError."""
+        return await self.body_by(request, shape, partial(decode_json, shape=shape))
+
+    async def body_by(
+        self, request: HttpRequest, shape: type[msgspec.Struct], decode: Callable[[bytearray], Made]
+    ) -> Made:
+        """The same as `decode` reads it. shape: whose limits it has"""
         self._lane().check_place()
-        return await read_json(request, shape)
+        return await read_body(request, shape, decode)
 
     async def run(
         self,
@@ -143,8 +150,7 @@ class Preparing:
         as `aside`, and RequestError or UnavailableError.
         """
         choice, record = choice_of(body, facts.adapters), current()
-        with self._lane().place():
-            made = await self.aside(request, body, make, record)
+        made = await self.make(request, body, make)
         if made.left_out:
             path = request.scope["path"] if record is None else record.route
             _log.warning("media are left out of a prompt", why=" ".join(made.left_out), path=path)
@@ -171,14 +177,20 @@ class Preparing:
         and back takes three times as long. Raises as `aside`, and RequestError for an adapter."""
         choice = choice_of(body, facts.adapters)
         if _length_of(request) > _FEW_BYTES:
-            with self._lane().place():
-                made = await self.aside(request, body, make, current())
+            made = await self.make(request, body, make)
         else:
             self._lane().check_place()
             made = make(UNBOUNDED)
         if choice.is_named:
             raise RequestError("Vectors are computed without adapters.", param="model")
         return made
+
+    async def make(
+        self, request: HttpRequest, body: msgspec.Struct, make: Callable[[Budget], Made]
+    ) -> Made:
+        """What `make` makes in a thread, in a place of the queue. Raises as `aside`."""
+        with self._lane().place():
+            return await self.aside(request, body, make, current())
 
     def submit(self, requests: Sequence[Request], param: str, copies: int = 1) -> Stream:
         """Hand them to the engine, and tell the record of the request at hand. Those of a prompt
