@@ -100,6 +100,7 @@ class Sequence:
         Engine     tokens and num_known (both by `append`), num_ahead, sampler,
                    prompt_logprobs, first_token_at; of the draft what became of its guesses
         Scheduler  slot, draft, admitted_at, was_put_back, suspect_until
+        Order      worth
         Planner    last_turn, due; of the draft the guess for the coming step
         Prefixes   cached_tokens
         Stats      num_counted, last_token_at
@@ -112,6 +113,9 @@ class Sequence:
     prompt_logprobs  scores of the prompt tokens so far; None: they were not asked for
     draft            None where nothing is drafted for it
     has_line         whether its answer has a whole line
+    priority, account
+                     of its request
+    worth            with which it was admitted, see `Order`
     was_put_back     it has run before and was put back into the queue
     suspect_until    a batch with it failed that would have brought it to so many computed tokens
     last_turn        number of its last turn, where streams take turns
@@ -126,6 +130,7 @@ class Sequence:
         "_scores",
         "_seconds",
         "_stops",
+        "account",
         "admitted_at",
         "cached_tokens",
         "draft",
@@ -141,6 +146,7 @@ class Sequence:
         "num_known",
         "num_prompt",
         "params",
+        "priority",
         "prompt",
         "prompt_logprobs",
         "sampler",
@@ -149,12 +155,15 @@ class Sequence:
         "suspect_until",
         "tokens",
         "was_put_back",
+        "worth",
     )
 
     def __init__(self, request: Request, max_length: int, now: float) -> None:
         self.id = request.id
         self.prompt = request.prompt
         self.params = params = request.params
+        self.priority = self.worth = request.priority
+        self.account = request.account
         self.num_prompt = len(request.prompt.tokens)
         self.limit = max_length
         if params.max_tokens is not None:

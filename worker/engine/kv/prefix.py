@@ -86,8 +86,9 @@ class Prefixes:
             common = sequence.prompt.whole(common)
             if common > most and self._is_useful(slot, common):
                 best, most = slot, common
-        found = self._keeper.find(tokens, sequence.prompt)
-        if not running and not self._backend.shape.needs_rest:
+        # What it computed itself comes back as it was.
+        found = self._keeper.find(tokens, sequence.prompt, must=sequence.was_put_back)
+        if not (running or sequence.was_put_back or self._backend.shape.needs_rest):
             kernels = self._backend.kernels
             # Rows of less than a tile are computed like single ones.
             whole = kernels.whole if sequence.num_known >= kernels.tile else 1
@@ -178,7 +179,7 @@ class Prefixes:
         del self._following[sequence]
         if not slot.length:  # what the leader had may have left the KV cache
             tokens = sequence.tokens[: sequence.num_known - 1]
-            found = self._keeper.find(tokens, sequence.prompt)
+            found = self._keeper.find(tokens, sequence.prompt, must=sequence.was_put_back)
             self._bring(sequence, slot, found)
 
     def _bring(self, sequence: Sequence, slot: Slot, found: Found | None) -> None:
