@@ -229,7 +229,7 @@ class Scheduler:
             self.running.append(sequence)
 
     def _place_for(self, sequence: Sequence) -> Match | None:
-        """What is known of a sequence for which there are a slot and cells; None: there are none."""
+        """What is known of a sequence, if it can have a slot and cells now; else None."""
         cells, prefixes = self.cells, self.prefixes
         if len(self.running) >= self._max_running:
             return None

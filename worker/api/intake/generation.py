@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from worker.account import NOBODY, Account
 from worker.api.intake.prompts import TextPrompt, Truncated
 from worker.chat.reader import ChatReader, PlainReader
 from worker.engine.request import GenerationParams, Request
@@ -27,6 +28,8 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     warnings   what else was asked for and is not done, a sentence each
     left_out   media that the model does not get, a sentence each
     model      the name that the answer gives it
+    priority, account
+               of its requests
     """
 
     prompts: tuple[TextPrompt, ...]
@@ -37,6 +40,8 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     model: str = ""
+    priority: int = 0
+    account: Account = NOBODY
 
     @property
     def copies(self) -> int:
@@ -79,7 +84,12 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
         name, copies = uuid.uuid4().hex, self.copies
         return [
             Request(
-                id=f"{name}-{place * copies + copy}", prompt=prompt, params=self.params, copy=copy
+                id=f"{name}-{place * copies + copy}",
+                prompt=prompt,
+                params=self.params,
+                copy=copy,
+                priority=self.priority,
+                account=self.account,
             )
             for place, prompt in enumerate(self.prompts)
             for copy in range(copies)

@@ -14,11 +14,13 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from worker import log
+from worker.account import NOBODY
 from worker.api.intake.adapters import choice_of, with_adapters
 from worker.api.intake.body import HttpRequest, field_warnings, hold_body, read_json, until_gone
 from worker.api.intake.constraints import ConstraintFields
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.generation import Generation
+from worker.api.intake.priority import priority_of
 from worker.budget import UNBOUNDED, Budget, SlowWork
 from worker.engine.request import Request
 from worker.engine.stream import Lane, Stream
@@ -120,8 +122,11 @@ class Preparing:
             each.cancel()
 
     async def body(self, request: HttpRequest, shape: type[Body]) -> Body:
-        """The body, not read where no place is left. Raises RequestError, QueueFullError."""
+        """The body, not read where no place is left. Raises RequestError, QueueFullError,
+        RateLimitError."""
         self._lane().check_place()
+        if (record := current()) is not None and record.quota is not None:
+            record.quota.take_request()
         return await read_json(request, shape)
 
     async def make(
@@ -139,6 +144,8 @@ class Preparing:
         """
         choice = choice_of(body, facts.adapters)
         record = current()
+        account = NOBODY if record is None else record.account
+        priority = priority_of(body, request, account)
         with self._lane().place(), hold_body(request):
             made = await self._aside(request, body, partial(function, *arguments), record)
         made = with_adapters(made, choice)
@@ -150,7 +157,9 @@ class Preparing:
             _log.warning("media are left out of a prompt", why=" ".join(made.left_out), path=path)
         if warnings or made.left_out:
             warnings = (*made.warnings, *warnings, *made.left_out)
-            return msgspec.structs.replace(made, warnings=warnings)
+            made = msgspec.structs.replace(made, warnings=warnings)
+        if priority or account is not NOBODY:
+            made = msgspec.structs.replace(made, priority=priority, account=account)
         return made
 
     async def texts(
