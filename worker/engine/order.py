@@ -145,7 +145,7 @@ class Order:
             queues = level.queues
             may = [each for each in queues if not each.is_full]
             if may:
-                return queues[min(may, key=_served) if len(may) > 1 else may[0]][0]
+                return queues[min(may, key=_service_of) if len(may) > 1 else may[0]][0]
         return None
 
     def rival(self, sequence: Sequence, running: list[Sequence]) -> Sequence | None:
@@ -231,7 +231,7 @@ def _priority(level: _Level) -> int:
     return level.priority
 
 
-def _served(standing: _Standing) -> float:
+def _service_of(standing: _Standing) -> float:
     return standing.served
 
 

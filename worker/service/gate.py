@@ -190,7 +190,8 @@ class Gate:
             try:
                 if path in paths.WRITING:
                     self._worker.loaded.check_writes()
-                self._worker.loaded.engine.check_place(self._num_entering)
+                engine, name = self._worker.loaded.engine, record.account.name
+                engine.check_place(self._num_entering, name)
             except RequestError as error:
                 return error
         if paths.passes(path, state):

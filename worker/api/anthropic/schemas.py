@@ -123,7 +123,7 @@ class MessageUsage(msgspec.Struct):
     cache_read_input_tokens: int
     output_tokens: int
     output_tokens_details: OutputDetails
-    service_tier: str
+    service_tier: str = "standard"
 
 
 class MessageReply(msgspec.Struct, tag_field="type", tag="message", kw_only=True):

@@ -101,7 +101,7 @@ async def metrics(
     return Response(text, media_type=media_type, headers=_STARTED)
 
 
-@get("/v1/usage", summary="What each key used")
+@get("/v1/usage", summary="Usage by key")
 async def usage(worker: Worker, journal: Journal) -> Response[bytes]:
     """With a key that is an admin's; without any, from this machine only."""
     record = current()

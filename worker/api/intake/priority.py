@@ -22,16 +22,16 @@ def priority_of(body: msgspec.Struct, request: HttpRequest, account: Account) ->
 
     Raises RequestError that names what is wrong.
     """
-    asked = _asked(body)
+    asked = _priority_in(body)
     if asked is None:
-        asked = _asked(getattr(body, "options", None))
+        asked = _priority_in(getattr(body, "options", None))
     if asked is None:
         text = request.headers.get(HEADER)
-        asked = 0 if text is None else _checked(_integer(text), "X-Priority")
+        asked = 0 if text is None else _in_bounds(_integer(text), "X-Priority")
     return asked if account.priority is None else max(asked, account.priority)
 
 
-def _asked(body: object) -> int | None:
+def _priority_in(body: object) -> int | None:
     tier, tiers = getattr(body, "service_tier", None), getattr(body, "tiers", TIERS)
     if tier is not None and tier not in tiers:
         raise RequestError(
@@ -39,7 +39,7 @@ def _asked(body: object) -> int | None:
         )
     priority = getattr(body, "priority", None)
     if priority is not None:
-        return _checked(priority, "priority")
+        return _in_bounds(priority, "priority")
     return None if tier is None else _PRIORITIES.get(tier)
 
 
@@ -48,7 +48,7 @@ def _integer(text: str) -> int | None:
     return int(text) if digits.isascii() and digits.isdecimal() and len(digits) < 10 else None
 
 
-def _checked(value: int | None, param: str) -> int:
+def _in_bounds(value: int | None, param: str) -> int:
     if value is None or not -PRIORITY.most <= value <= PRIORITY.most:
         raise RequestError(
             f"{param} must be a whole number from {-PRIORITY.most} to {PRIORITY.most}.", param=param
