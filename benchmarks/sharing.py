@@ -1,9 +1,10 @@
 """Shares of tokens of two keys, of which one asks one request at a time and the other thirty.
 
-    python -m benchmarks.sharing [--model FILE] [--seconds 20] [--svg docs/sharing.svg]
+    python -m benchmarks.sharing [--model FILE] [--tokens 3000] [--svg docs/sharing.svg]
 
 Each row is a worker of its own with four slots; requests of 100 tokens follow each other. The last
-row has one key without a name for both. Prints a table, and draws the shares over time.
+row has one key without a name for both. Prints a table, and draws the shares over time. A row ends
+when both have their tokens together, so that a busy machine changes no share.
 """
 
 from __future__ import annotations
@@ -28,14 +29,46 @@ SETTINGS = {
 }
 COLOURS = ("#1f6feb", "#2a9d4a", "#d1572b")
 WIDTH, HEIGHT, LEFT, TOP = 640, 260, 60, 50
-# Seconds before anything counts, and of a point in the picture.
-WARM_S, POINT_S = 3.0, 1.0
+# Tokens before anything counts, and points of a line in the picture.
+WARM, POINTS = 300, 20
 
 
-async def ask(url: str, key: str, number: int, times: list[float], end: float) -> None:
-    """One request after another until the time is over; when each token came."""
+class Times:
+    """When tokens of the one and of the many came, until `most` are there."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.one: list[float] = []
+        self.many: list[float] = []
+
+    @property
+    def is_over(self) -> bool:
+        return len(self.one) + len(self.many) >= self.most
+
+    def shares(self) -> list[float]:
+        """Of the first, in each of POINTS stretches of equal time after the warm-up."""
+        both = sorted(self.one + self.many)[WARM:]
+        begin, step = both[0], (both[-1] - both[0]) / POINTS
+        counts = [[0, 0] for _ in range(POINTS)]
+        for place, each in enumerate((self.one, self.many)):
+            for at in each:
+                if begin <= at < begin + POINTS * step:
+                    counts[min(POINTS - 1, int((at - begin) / step))][place] += 1
+        return [first / max(1, first + second) for first, second in counts]
+
+    def rates(self) -> tuple[float, float]:
+        """Tokens a second after the warm-up."""
+        both = sorted(self.one + self.many)[WARM:]
+        span = both[-1] - both[0]
+        one, many = (sum(at >= both[0] for at in each) / span for each in (self.one, self.many))
+        return one, many
+
+
+async def ask(url: str, key: str, number: int, times: Times) -> None:
+    """One request after another until there are enough tokens."""
+    mine = times.one if key == "one" else times.many
     async with httpx.AsyncClient(timeout=600) as client:
-        while time.monotonic() < end:
+        while not times.is_over:
             number += 997
             prompt = f"Story {number}. Once upon a time"
             body = {"prompt": prompt, "max_tokens": TOKENS, "ignore_eos": True, "stream": True}
@@ -46,29 +79,17 @@ async def ask(url: str, key: str, number: int, times: list[float], end: float) -
                 answer.raise_for_status()
                 async for line in answer.aiter_lines():
                     if line.startswith("data: {"):
-                        times.append(time.monotonic())
-                    if time.monotonic() > end:
+                        mine.append(time.monotonic())
+                    if times.is_over:
                         break
 
 
-async def measure(server: Server, seconds: float) -> tuple[list[float], list[float]]:
-    """When tokens of the one and of the many came, from the end of the warm-up on."""
-    begin = time.monotonic() + WARM_S
-    one, many, end = list[float](), list[float](), begin + seconds
-    asks = [ask(server.url, "many", number, many, end) for number in range(MANY)]
-    await asyncio.gather(ask(server.url, "one", MANY, one, end), *asks)
-    first, second = ([at - begin for at in each if begin <= at < end] for each in (one, many))
-    return first, second
-
-
-def points(one: list[float], many: list[float], seconds: float) -> list[float]:
-    """The share of the first in each stretch of POINT_S."""
-    shares: list[float] = []
-    for place in range(int(seconds / POINT_S)):
-        low, high = place * POINT_S, (place + 1) * POINT_S
-        first, second = (sum(low <= at < high for at in each) for each in (one, many))
-        shares.append(first / max(1, first + second))
-    return shares
+async def measure(server: Server, tokens: int) -> Times:
+    """Both ask until so many tokens came after the warm-up."""
+    times = Times(tokens + WARM)
+    asks = [ask(server.url, "many", number, times) for number in range(MANY)]
+    await asyncio.gather(ask(server.url, "one", MANY, times), *asks)
+    return times
 
 
 def draw(shares: dict[str, list[float]], title: str) -> str:
@@ -80,7 +101,7 @@ def draw(shares: dict[str, list[float]], title: str) -> str:
         f'<text x="{LEFT}" y="28" font-size="15">{title}</text>',
         f'<g transform="translate({LEFT},{TOP})">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="none" stroke="#999"/>',
-        f'<text x="{WIDTH / 2}" y="{HEIGHT + 40}" text-anchor="middle">seconds</text>',
+        f'<text x="{WIDTH / 2}" y="{HEIGHT + 40}" text-anchor="middle">time</text>',
     ]
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         y = HEIGHT * (1 - share)
@@ -94,10 +115,6 @@ def draw(shares: dict[str, list[float]], title: str) -> str:
             f'<text x="{WIDTH + 12}" y="{HEIGHT * (1 - values[-1]) + 4:.1f}" fill="{colour}">'
             f"{name}</text>"
         )
-    longest = max(map(len, shares.values())) * POINT_S
-    for second in range(0, int(longest) + 1, 5):
-        x = WIDTH * second / longest
-        parts.append(f'<text x="{x:.1f}" y="{HEIGHT + 20}" text-anchor="middle">{second}</text>')
     return "\n".join([*parts, "</g>", "</svg>", ""])
 
 
@@ -105,7 +122,7 @@ def main() -> None:
     """Measure each setting, print, draw."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", type=Path, default=MODEL_PATH)
-    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--tokens", type=int, default=3_000)
     parser.add_argument("--svg", type=Path)
     given = parser.parse_args()
     shares: dict[str, list[float]] = {}
@@ -116,12 +133,11 @@ def main() -> None:
             keys.write_text(lines)
             words = ("--model", given.model, "-np", SLOTS, "-c", SLOTS * 512, "--draft", "none")
             with serving(*map(str, words), "--api-key-file", str(keys)) as server:
-                one, many = asyncio.run(measure(server, given.seconds))
-            rates = [len(each) / given.seconds for each in (one, many)]
-            shares[setting] = points(one, many, given.seconds)
-            share = len(one) / max(1, len(one) + len(many))
-            print(f"{setting:16} {rates[0]:6.1f}/s {rates[1]:6.1f}/s {sum(rates):7.1f}/s   "
-                  f"{share:.3f}", flush=True)  # fmt: skip
+                times = asyncio.run(measure(server, given.tokens))
+            shares[setting] = times.shares()
+            one, many = times.rates()
+            print(f"{setting:16} {one:6.1f}/s {many:6.1f}/s {one + many:7.1f}/s   "
+                  f"{one / (one + many):.3f}", flush=True)  # fmt: skip
     if given.svg is not None:
         given.svg.write_text(draw(shares, "Share of tokens of a key with 1 request beside 30"))
 

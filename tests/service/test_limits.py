@@ -126,8 +126,8 @@ MET: dict[str, tuple[str, Callable[[int], Body]]] = {
 # Where so much is still served. Others meet a second bound there: the context, the places of the
 # queue, what can be compiled.
 SERVED = {
-    "TOKENS", "STOPS", "STOP", "LOGPROBS", "PRIORITY", "BIAS", "BREAKERS", "BREAKER", "OPTIONAL", "GRAMMAR",
-    "CHOICES",
+    "TOKENS", "STOPS", "STOP", "LOGPROBS", "PRIORITY", "BIAS", "BREAKERS", "BREAKER", "OPTIONAL",
+    "GRAMMAR", "CHOICES",
     "REPEATS", "EXACT", "BRANCHES",
     "INTEGER", "LARK_PARTS", "EMBEDDED",
     "JOB_STOPS", "JOB_STOP",

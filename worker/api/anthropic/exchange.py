@@ -237,7 +237,7 @@ class MessageExchange(DeltaExchange):
             content=content,
             stop_reason=ending and ending.stop_reason,
             stop_sequence=ending and ending.stop_sequence,
-            usage=self._usage(),
+            usage=msgspec.structs.replace(self._usage(), service_tier=self._tier),
             warnings=self._warnings or msgspec.UNSET,
         )
 
@@ -256,7 +256,6 @@ class MessageExchange(DeltaExchange):
             cache_read_input_tokens=cached,
             output_tokens=self._tally.num_sampled,
             output_tokens_details=OutputDetails(self._said.num_thought_tokens),
-            service_tier=self._tier,
         )
 
 

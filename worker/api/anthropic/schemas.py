@@ -115,7 +115,7 @@ class OutputDetails(msgspec.Struct):
 class MessageUsage(msgspec.Struct):
     """Tokens. input_tokens: of the prompt, that the cache did not give.
 
-    service_tier  standard, priority or batch, by the priority of the request
+    service_tier  of a message: standard, priority or batch, by the priority of its request
     """
 
     input_tokens: int
@@ -123,7 +123,7 @@ class MessageUsage(msgspec.Struct):
     cache_read_input_tokens: int
     output_tokens: int
     output_tokens_details: OutputDetails
-    service_tier: str = "standard"
+    service_tier: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class MessageReply(msgspec.Struct, tag_field="type", tag="message", kw_only=True):

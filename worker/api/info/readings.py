@@ -59,8 +59,7 @@ def _usage(outcomes: Outcomes) -> Iterator[Reading]:
         ("generated_tokens", "worker_account_tokens_generated", "Sampled tokens of these requests"),
     ):  # fmt: skip
         values = {(key,): getattr(used, field) for key, used in outcomes.usage.items()}
-        if values:
-            yield Reading("counter", name, text, values, ("account",))
+        yield Reading("counter", name, text, values, ("account",))
 
 
 def _gauges(worker: Worker, loaded: Loaded, engine: EngineSnapshot) -> Iterator[Reading]:
