@@ -1,5 +1,5 @@
 # Options: BACKEND=cpu|cuda|metal|vulkan|blas  RPC=1  MTMD=0  FLEET=1  LOCKED=1  PYTHON=python3.12  ARGS="for the command"
-# LLAMA_CPP=FOLDER|TARBALL|b11549  builds that llama.cpp under the bindings; LLAMA_CPP=pinned theirs again.
+# LLAMA_CPP=FOLDER|TARBALL|URL|b11549  builds that llama.cpp under the bindings; LLAMA_CPP=pinned theirs again.
 # GGUF_WORKER_WHEELS=dist  installs llama-cpp-python from a wheel in that folder or at that URL.
 # Works with GNU make 3.81. Every target that needs it installs what is missing first.
 
@@ -10,6 +10,7 @@ FLEET ?=
 LOCKED ?=
 MODEL ?=
 SUITE ?=
+LLAMA_SERVER ?=
 ARGS ?=
 
 # The first Python that is new enough: the one asked for, or the environment's own, or any.
@@ -22,11 +23,11 @@ INSTALL = $(FIND_PYTHON); "$$python" scripts/install $(if $(BACKEND),--backend $
 VENV = { test -x .venv-$(1)/bin/python || { $(FIND_PYTHON); "$$python" -m venv .venv-$(1); }; } && \
 	.venv-$(1)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(2)
 
-SUITES = real harm install fleet clients suites page api offload managers fuzz faults soak proof reference adapters
-OLD = test-real test-harm test-install test-fleet test-page
+SUITES = real harm install fleet clients suites page api offload gpu managers fuzz faults soak proof reference adapters
+OLD = test-real test-harm test-install test-fleet test-page test-gpu
 
 .PHONY: help install dev serve test check $(SUITES:%=check-%) $(OLD) clients suites lint format bench peers \
-	wheel release docs constraints.txt requirements.lock dist/sbom.cdx.json clean
+	wheel release docs constraints.txt requirements.lock clean
 
 help: ## what can be made
 	@sed -n 's/^check-\([a-z]*\):.*## /     SUITE=\1@/p; s/^\([a-z]*\):.*## /make \1@/p' Makefile | awk -F@ '{printf "%-20s %s\n", $$1, $$2}'
@@ -99,7 +100,12 @@ check-api: dev ## the API against its own description with schemathesis, in .ven
 
 check-offload: ## offloading to RPC devices, with a build of its own in .venv-offload
 	@$(FIND_PYTHON); "$$python" scripts/install --quiet --venv .venv-offload --backend cpu --rpc 1 --extra dev
-	@exec .venv-offload/bin/python -m pytest tests/llama/test_offload*.py tests/llama/test_rpc.py tests/llama/test_backends.py $(ARGS)
+	@GPU_STAND_IN=1 exec .venv-offload/bin/python -m pytest tests/llama/test_offload*.py tests/llama/test_rpc.py tests/llama/test_backends.py checks/gpu $(ARGS)
+
+# Without a GPU its tests are skipped. BACKEND=cuda builds for one; LLAMA_SERVER=FILE then compares speed.
+check-gpu: dev ## a GPU: layers, plans, sleep, 64 streams, images, drafts; LLAMA_SERVER=FILE compares speed
+	@.venv/bin/python -m pytest -rs checks/gpu tests/llama/test_backends.py $(ARGS)
+	@$(if $(LLAMA_SERVER),exec .venv/bin/python -m benchmarks.offload $(LLAMA_SERVER))
 
 check-managers: dev ## examples/ with supervisor, circus, litellm and others in .venv-managers
 	@$(call VENV,managers,examples/requirements.txt)
@@ -154,9 +160,10 @@ wheel: ## write wheels of the worker and of llama-cpp-python for any x86-64 or A
 	@$(call VENV,wheel,scripts/wheel/tools.txt)
 	@.venv-wheel/bin/python scripts/install --wheels dist
 
-# The versions that it has are pinned by `make constraints.txt requirements.lock`.
-release: wheel dist/sbom.cdx.json ## the wheels, what they need as CycloneDX and the checksums of all, in dist/
-	@cd dist && { sha256sum *.whl sbom.cdx.json 2>/dev/null || shasum -a 256 *.whl sbom.cdx.json; } >SHA256SUMS
+# The same tree and tools give the same bytes.
+release: wheel ## the wheels, the source, what they install as CycloneDX and the checksums of all, in dist/
+	@$(call VENV,lock,scripts/lock/tools.txt)
+	@.venv-wheel/bin/python -m scripts.release dist --tools .venv-lock/bin
 
 # The newest versions that pyproject.toml allows.
 constraints.txt:
@@ -168,11 +175,5 @@ requirements.lock:
 	@.venv-lock/bin/uv pip compile --quiet --no-emit-package diskcache pyproject.toml scripts/lock/build.in --extra otel --constraint constraints.txt \
 		--universal --generate-hashes --no-annotate --no-emit-index-url --custom-compile-command "make $@" --output-file $@
 
-dist/sbom.cdx.json:
-	@$(INSTALL) --quiet
-	@$(call VENV,lock,scripts/lock/tools.txt)
-	@mkdir -p dist && .venv-lock/bin/cyclonedx-py environment .venv/bin/python --pyproject pyproject.toml \
-		--output-reproducible --output-format JSON --output-file $@
-
 clean: ## remove what was installed here (builds and real weights stay in ~/.cache/gguf-worker)
-	rm -rf .venv .venv-offload .venv-managers .venv-clients .venv-page .venv-api .venv-fleet .venv-train .venv-peers .venv-lock .venv-wheel .venv-reference .venv-docs .pytest_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf .venv .venv-offload .venv-managers .venv-clients .venv-page .venv-api .venv-fleet .venv-train .venv-peers .venv-lock .venv-wheel .venv-release .venv-reference .venv-docs .pytest_cache .ruff_cache .hypothesis .benchmarks

@@ -1,37 +1,100 @@
-"""On a GPU beside llama-server: `python -m benchmarks.offload LLAMA_SERVER [--shape NAME]`.
+"""On a GPU beside llama-server: `python -m benchmarks.offload LLAMA_SERVER [--json FILE]`.
 
-One stream and eight write 200 tokens behind prompts of 600, drawn anew each time, from a model of
-random weights in Q4_K_M. Both peers get the same requests to /completion and take turns. The first
-round is not told. Guesses are as by default. Exit code 1: this build sees no GPU.
+Streams write 200 tokens behind prompts that are drawn anew each time, from models of random weights
+in Q4_K_M: of 1B, and of 8B. Both peers get the same options and the same requests to /completion,
+and take turns. The first round is not told. Draft tokens are as by default. A row has the tokens a
+second of all streams, the time to the first token, and the quotient of each round beside its goal.
+At the end a traced worker tells what of its steps is Python's.
+
+`--layers 0` rehearses it on a CPU: --shape demo-5m --layers 0 --streams 1,8 --prompt 60.
+Exit code 1: this build sees no GPU.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import random
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 
 import httpx
 
-from benchmarks.adapters import asked, beside
+from benchmarks.adapters import beside
 from benchmarks.models import write_model
 from benchmarks.shapes import SHAPES
 from worker.llama import library
 
-PROMPT, TOKENS, SLOTS = 600, 200, 8
+TOKENS, SPARE = 200, 64
+WORKER, PEER = "worker", "llama-server"
 
 
-def ask(url: str, number: int, round_: int) -> float:
+@dataclass(frozen=True)
+class OffloadCase:
+    """What both peers are started with, and what they are asked."""
+
+    name: str
+    prompt: int = 600
+    streams: tuple[int, ...] = (1, 8)
+    words: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+CASES = (
+    OffloadCase("usual", streams=(1, 8, 32, 64)),
+    OffloadCase("long prompts", prompt=2000),
+    OffloadCase("cells q8_0", words=("-ctk", "q8_0", "-ctv", "q8_0")),
+    OffloadCase("without CUDA graphs", variables={"GGML_CUDA_DISABLE_GRAPHS": "1"}),
+)
+
+
+@dataclass(frozen=True)
+class OffloadResult:
+    """Rounds of one case, by peer: tokens a second of all streams, seconds to the first token."""
+
+    shape: str
+    case: str
+    streams: int
+    per_s: dict[str, list[float]]
+    first_s: dict[str, list[float]]
+
+    @property
+    def quotients(self) -> list[float]:
+        """The worker's speed over the peer's, of each round."""
+        pairs = zip(self.per_s[WORKER], self.per_s[PEER], strict=True)
+        return [ours / theirs for ours, theirs in pairs]
+
+    @property
+    def goal(self) -> float:
+        return 1.1 if self.streams in (1, 8) else 1.0
+
+    def __str__(self) -> str:
+        found = sorted(self.quotients)
+        middle = statistics.median(found)
+        speeds = (f"{statistics.median(self.per_s[peer]):8.0f}" for peer in (WORKER, PEER))
+        firsts = (f"{statistics.median(self.first_s[peer]):7.3f}" for peer in (WORKER, PEER))
+        verdict = "met" if middle >= self.goal else "missed"
+        return (
+            f"{self.shape:10} {self.case:20} {self.streams:3} streams: tok/s {' '.join(speeds)}, "
+            f"first token s {' '.join(firsts)}, quotient {middle:.2f} ({found[0]:.2f} to "
+            f"{found[-1]:.2f}), goal {self.goal} {verdict}"
+        )
+
+
+def ask(url: str, number: int, round_: int, prompt: int) -> float:
     """Write one text; seconds until its first token came."""
     body = {
-        "prompt": random.Random(f"{round_} {number}").choices(range(300, 2_000), k=PROMPT),
+        "prompt": random.Random(f"{round_} {number}").choices(range(300, 2_000), k=prompt),
         "n_predict": TOKENS, "temperature": 0, "ignore_eos": True, "cache_prompt": False,
         "stream": True,
     }  # fmt: skip
@@ -46,29 +109,93 @@ def ask(url: str, number: int, round_: int) -> float:
     return first
 
 
+def measure(
+    urls: Mapping[str, str], shape: str, case: OffloadCase, streams: int, rounds: int
+) -> OffloadResult:
+    """All rounds, the peers in turn."""
+    result = OffloadResult(shape, case.name, streams, {}, {})
+    for round_ in range(rounds + 1):
+        for peer, url in urls.items():
+            one = partial(ask, url, round_=round_, prompt=case.prompt)
+            began = time.monotonic()
+            with ThreadPoolExecutor(streams) as pool:
+                firsts = list(pool.map(one, range(streams)))
+            per_s = streams * TOKENS / (time.monotonic() - began)
+            if round_:
+                result.per_s.setdefault(peer, []).append(per_s)
+                result.first_s.setdefault(peer, []).append(statistics.median(firsts))
+    return result
+
+
+@contextmanager
+def variables(given: Mapping[str, str]) -> Generator[None]:
+    """Inside, processes are started with these."""
+    before = dict(os.environ)
+    os.environ.update(given)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def run_case(
+    model: Path, shape: str, case: OffloadCase, given: argparse.Namespace, folder: Path
+) -> list[OffloadResult]:
+    """Start both with room for the most streams, and measure with each number of them."""
+    counts = given.streams or case.streams
+    slots = max(counts)
+    cells = slots * (case.prompt + TOKENS + SPARE)
+    words = ["--model", str(model), "-c", str(cells), "-np", str(slots), "-ngl", given.layers,
+             "-t", str(given.threads), *case.words]  # fmt: skip
+    results: list[OffloadResult] = []
+    with variables(case.variables), beside(given.llama_server, words, folder) as urls:
+        for streams in counts:
+            results.append(measure(urls, shape, case, streams, given.rounds))
+            print(results[-1], flush=True)
+    return results
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks.offload", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("llama_server")
+    parser.add_argument("--shape", choices=SHAPES, action="append", help="(llama-1b, llama3-8b)")
+    parser.add_argument("--case", choices=[case.name for case in CASES], action="append")
+    parser.add_argument("--streams", type=lambda text: tuple(map(int, text.split(","))))
+    parser.add_argument("--prompt", type=int, help="tokens of each prompt")
+    parser.add_argument("--layers", default="99", help="layers on the GPU (99: all)")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path, help="write all rounds there")
+    return parser.parse_args()
+
+
 def main() -> None:
-    """Start both, measure in turns, print."""
-    given = asked(__doc__)
-    if not any(device.offloads for device in library.devices()):
+    """Write the models, measure all cases, print."""
+    given = arguments()
+    if given.layers != "0" and not any(device.offloads for device in library.devices()):
         sys.exit("This build sees no GPU: make install BACKEND=cuda")
-    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        model = write_model(Path(name) / "m.gguf", SHAPES[given.shape], "Q4_K_M")
-        words = ["--model", str(model), "-c", "16384", "-np", str(SLOTS), "-ngl", "99",
-                 "-t", str(given.threads)]  # fmt: skip
-        urls = stack.enter_context(beside(given.llama_server, words, Path(name)))
-        for streams in (1, SLOTS):
-            for round_ in range(given.rounds + 1):
-                for peer, url in urls.items():
-                    began = time.monotonic()
-                    with ThreadPoolExecutor(streams) as pool:
-                        firsts = list(pool.map(partial(ask, url, round_=round_), range(streams)))
-                    per_s = streams * TOKENS / (time.monotonic() - began)
-                    if round_:
-                        first = statistics.median(firsts)
-                        print(
-                            f"{streams} {peer:13} {per_s:8.0f} tokens/s, first {first:6.3f} s",
-                            flush=True,
-                        )
+    results: list[OffloadResult] = []
+    with tempfile.TemporaryDirectory() as name:
+        for shape in given.shape or ("llama-1b", "llama3-8b"):
+            model = write_model(Path(name) / f"{shape}.gguf", SHAPES[shape], "Q4_K_M")
+            print(f"{shape}: {model.stat().st_size / 1e9:.1f} GB; {WORKER}, {PEER}", flush=True)
+            for case in CASES:
+                if given.case and case.name not in given.case:
+                    continue
+                if given.prompt:
+                    case = OffloadCase(**asdict(case) | {"prompt": given.prompt})
+                results += run_case(model, shape, case, given, Path(name))
+            steps = [sys.executable, "-m", "benchmarks.steps", "--model", str(model)]
+            for streams in given.streams or CASES[0].streams:
+                steps += ["--streams", str(streams)]
+            subprocess.run([*steps, "--worker", f"-ngl {given.layers}"], check=True)
+            model.unlink()
+    if given.json:
+        given.json.write_text(json.dumps([asdict(each) for each in results], indent=1))
 
 
 if __name__ == "__main__":

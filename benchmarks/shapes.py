@@ -47,6 +47,8 @@ SHAPES: dict[str, ModelShape] = {
                                  feed_forward=5632, vocab=32000, context=2048),
     "llama-1b": ModelShape(layers=16, embedding=2048, heads=32, kv_heads=8, head_dim=64,
                            feed_forward=8192, vocab=128256, context=131072, tied=True),
+    "llama3-8b": ModelShape(layers=32, embedding=4096, heads=32, kv_heads=8, head_dim=128,
+                            feed_forward=14336, vocab=128256, context=131072, rope_base=5e5),
     "llama2-7b": ModelShape(layers=32, embedding=4096, heads=32, kv_heads=32, head_dim=128,
                             feed_forward=11008, vocab=32000, context=4096),
     "qwen2-0.5b": ModelShape(architecture="qwen2", layers=24, embedding=896, heads=14, kv_heads=2,

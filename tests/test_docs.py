@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
+from scripts.docs import house
+from tests.support import http
 from tests.support.programs.processes import Server, serving
 from worker.cli.main import COMMANDS, parser
+from worker.demo import MODEL_PATH
 from worker.service.app import APIS
 
 ROOT = Path(__file__).parent.parent
@@ -108,6 +114,27 @@ def test_options_exist(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
             assert set(_OPTION.findall(words)) <= known, words
 
 
+def test_the_first_session() -> None:
+    """The log has two lines as today, no warning among them, and the answer is the model's."""
+    text = (ROOT / "docs" / "install.md").read_text()
+    session = text[text.index("## A first session") :]
+    (body,) = re.findall(r"/v1/chat/completions -d '(.*)'", session)
+    (answer,) = re.findall(r'"content":"([^"]*)"', session)
+    shown = re.findall(r"^2\d{3}-.*\[(\w+)\] (\w+) ", session, re.MULTILINE)
+    command = [sys.executable, "-m", "worker", "serve", str(MODEL_PATH), "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            lines = [process.stderr.readline() for _ in shown]
+            found = re.findall(r"\[(\w+)\] (\w+) ", "".join(lines))
+            assert found == shown == [("info", "Loading"), ("info", "Ready")]
+            url = lines[-1].split()[-1]
+            reply = http.post(f"{url}/v1/chat/completions", json=json.loads(body)).json()
+            assert reply["choices"][0]["message"]["content"] == answer
+        finally:
+            process.terminate()
+
+
 def words(page: Path) -> int:
     """The words of a page, without examples and marks of tables."""
     return sum(map(bool, (re.search(r"\w", w) for w in _FENCE.sub("", page.read_text()).split())))
@@ -152,6 +179,11 @@ def test_every_path_of_the_service_is_described() -> None:
     for path in paths:
         shown = re.sub(r"\{\w+:\w+\}", "{id}", path)
         assert f"{shown}`" in text or f"{shown}/" in text, path
+
+
+def test_the_picture_is_of_this_house() -> None:
+    """docs/house.svg is what `python -m scripts.docs.house` draws of the rule and the table."""
+    assert house.PICTURE.read_text() == house.picture()
 
 
 @pytest.fixture(scope="module")

@@ -46,8 +46,8 @@ ALLOWED: dict[str, set[str]] = {
         "isolation", "budget", "child", "errors", "log",
     },
     "lifecycle": {
-        "audit", "llama", "engine", "cache", "chat", "memory", "model", "settings", "machine",
-        "child", "files", "limits", "errors", "log",
+        "audit", "llama", "engine", "cache", "chat", "grammar", "memory", "model", "settings",
+        "machine", "child", "files", "limits", "errors", "log",
     },
     "http": {
         "lifecycle", "settings", "values", "keys", "limits", "machine", "account", "errors",

@@ -43,7 +43,16 @@ def test_a_suite_runs() -> None:
 
 @pytest.mark.parametrize(
     "old",
-    ["test-real", "test-harm", "test-install", "test-fleet", "test-page", "clients", "suites"],
+    [
+        "test-real",
+        "test-harm",
+        "test-install",
+        "test-fleet",
+        "test-page",
+        "test-gpu",
+        "clients",
+        "suites",
+    ],
 )
 def test_old_names_run_the_same(old: str) -> None:
     """Scripts of others may call a suite by its old target."""

@@ -1,10 +1,11 @@
-"""What people read is plain technical English: docs, help, errors and log sentences."""
+"""What people read is plain technical English: docs, help, errors, log sentences and the page."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections.abc import Generator
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,9 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md")),
     *sorted((ROOT / "docs").glob("*.md")),
 ]
-MODULES = sorted((ROOT / "worker").rglob("*.py"))
+MODULES = sorted([*(ROOT / "worker").rglob("*.py"), *(ROOT / "fleet" / "gguf_fleet").rglob("*.py")])
+PAGE = ROOT / "worker" / "api" / "page"
+SCRIPTS = sorted((PAGE / "script").glob("*.js"))
 
 # What is not said -> what is said.
 WORDS = {
@@ -26,6 +29,7 @@ WORDS = {
     r"(plain|fused) attention": "standard or flash attention",
     r"[a-z]*(quantis|tokenis|neighbour|behaviour|colour)[a-z]*": "American spelling",
     r"the proof\b": "self-test",
+    r"organis(e|at)[a-z]*|recognis[a-z]*|initialis[a-z]*": "American spelling",
     r"vectors of (texts?|pictures?|sounds?)": "embeddings",
     r"nobody\b": "no one, or the passive",
     r"makes? vectors|into vectors": "embeds, makes embeddings",
@@ -116,6 +120,66 @@ def test_sentences_of_the_code() -> None:
         for fault in faults(text)
     ]
     assert found == []
+
+
+class Shown(HTMLParser):
+    """The texts that a page shows, also those of its attributes, without styles and scripts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        self._tag = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Attributes that are read out or shown."""
+        self._tag = tag
+        told = ("aria-label", "placeholder", "title", "alt")
+        self.texts += [value for name, value in attrs if name in told and value]
+
+    def handle_data(self, data: str) -> None:
+        """What is between two tags."""
+        if self._tag not in ("style", "script") and data.strip():
+            self.texts.append(data.strip())
+
+
+def literals(script: str) -> list[str]:
+    """The strings of a script that are for people: of two words or more, its comments left out.
+
+    What a template puts in is an ellipsis.
+    """
+    script = re.sub(r"class: \"[^\"\n]*\"", "", script)  # names of styles
+    bare = re.sub(r"/\*.*?\*/|(?<![:\"'`])//[^\n]*", "", script, flags=re.DOTALL)
+    while (flat := re.sub(r"\$\{[^{}]*\}", "…", bare)) != bare:
+        bare = flat
+    found = re.findall(r"\"((?:[^\"\\\n]|\\.)*)\"|`((?:[^`\\]|\\.)*)`", bare)
+    texts = ["".join(each) for each in found]
+    return [text for text in texts if re.search(r"[a-z]{2,}[,.:]? [a-z]", text)]
+
+
+def test_the_page() -> None:
+    """So is what the web UI shows."""
+    texts = Shown((PAGE / "page.html").read_text()).texts
+    assert "Completions" in texts
+    assert len(texts) > 90
+    assert [fault for text in texts for fault in faults(text)] == []
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda p: p.name)
+def test_the_scripts_of_the_page(script: Path) -> None:
+    """So is what its scripts say."""
+    assert [fault for text in literals(script.read_text()) for fault in faults(text)] == []
+
+
+def test_texts_of_scripts_are_found() -> None:
+    """Strings and templates, without what is put in; comments are not read."""
+    script = """// "a comment here"
+    say("Two words."); x = `the ${count(`a ${b}`)} of all`; const y = "word"; /* "not this one" */
+    """
+    assert literals(script) == ["Two words.", "the … of all"]
+    every = [text for path in SCRIPTS for text in literals(path.read_text())]
+    assert "gone, trying again" in every
+    assert len(every) > 40
 
 
 @pytest.mark.parametrize(

@@ -255,7 +255,9 @@ class InferenceTimeoutError(RequestError, http_status=504, code="INFERENCE_TIMEO
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The beginning of a hint, with a space behind it: a known word that is close, or nothing."""
-    near = difflib.get_close_matches(word, list(known), n=1)
+    words = list(known)
+    longer = [each for each in words if len(word.strip("-")) > 2 and each.startswith(word)]
+    near = sorted(longer, key=len) or difflib.get_close_matches(word, words, n=1, cutoff=0.7)
     return f"Did you mean {near[0]}? " if near else ""
 
 

@@ -26,7 +26,7 @@ def keys(text: str) -> str:
 
 
 def key(text: str) -> str:
-    """A bearer key: characters that a header can carry."""
+    """A bearer key: characters that a header can carry. Raises ValueError."""
     if not text or not text.isascii() or not text.isprintable() or " " in text:
         raise ValueError("must be printable ASCII without spaces")
     return text
@@ -72,7 +72,7 @@ def keys_of(alone: str | None, file: KeyFile | None) -> tuple[str, ...]:
 
 
 def key_file(text: str) -> KeyFile:
-    """The keys in the file of that name, which may be a pipe."""
+    """The keys in the file of that name, which may be a pipe. Raises ValueError."""
     found: dict[str, Account] = {}
     named: dict[str, Account] = {}
     for place, line in enumerate(text_in(text, _MAX_FILE).splitlines(), start=1):

@@ -68,12 +68,14 @@ REQUEST_ID = Limit(
 # Bodies
 BODY = Limit(16, "MiB of a body", (413, "too_large"), flag="--max-body")
 MEDIA_BODY = Limit(
-    160, "MiB of a body that may have images or audio, if the model has a projector",
-    (413, "too_large"), flag="--max-media-body",
-)  # fmt: skip
+    160,
+    "MiB of a body that may have images or audio, if the model has a projector",
+    (413, "too_large"),
+    flag="--max-media-body",
+)
 BODIES = Limit(
     256, "MiB of bodies that are arriving, or whose prompt is not ready", (429, "queue_full")
-)  # fmt: skip
+)
 # A million empty lists take 150 ms to decode, megabytes of text few.
 PARTS = Limit(2**19, "lists, objects and fields of a body of more than 256 KiB", (413, "too_large"))
 
@@ -84,14 +86,16 @@ TOKENIZING = Limit(
 TEXT = Limit(2**21, "characters of a text for /tokenize")
 TOKENS = Limit(2**21, "tokens for /detokenize")
 COUNTED = Limit(
-    2**21, "characters of a prompt that is too long, whose tokens are counted", None,
+    2**21,
+    "characters of a prompt that is too long, whose tokens are counted",
+    None,
     "the error's number is extrapolated from them",
-)  # fmt: skip
+)
 MESSAGES = Limit(4096, "messages of a conversation")
 TOOLS = Limit(1024, "tools")
 TEMPLATE = Limit(
     2000, "milliseconds of CPU time of the chat template, and 5 for each message; 6,000 at most"
-)  # fmt: skip
+)
 MADE = Limit(2**24, "characters of the chat template's output, and 64 more for each of its input")
 RANGE = Limit(10_000, "numbers of a range in the chat template")
 
@@ -99,22 +103,21 @@ RANGE = Limit(10_000, "numbers of a range in the chat template")
 MEDIA = Limit(64, "images and audio files in a request")
 PIXELS = Limit(50_000_000, "pixels of an image", (400, "bad_medium"))
 SOUND = Limit(1800, "seconds of audio", (400, "bad_medium"))
-MEDIUM_TIME = Limit(
-    120, "seconds to encode an image or audio", (400, "bad_medium")
-)  # fmt: skip
-MEDIUM_MEMORY = Limit(
-    2048, "MiB of memory to encode an image or audio", (400, "bad_medium")
-)  # fmt: skip
+MEDIUM_TIME = Limit(120, "seconds to encode an image or audio", (400, "bad_medium"))
+MEDIUM_MEMORY = Limit(2048, "MiB of memory to encode an image or audio", (400, "bad_medium"))
 FETCHED = Limit(20, "MB of images and audio that are fetched for a request", (400, "bad_medium"))
 FETCH_TIME = Limit(10, "seconds to fetch them", (400, "bad_medium"))
 MEDIA_KEPT = Limit(
-    256, "MiB of embeddings of images and audio", None,
+    256,
+    "MiB of embeddings of images and audio",
+    None,
     "the least recently used are dropped, and encoded again",
-)  # fmt: skip
+)
 MEDIA_LENT = Limit(
-    2, "times the cells of the context: embeddings of images and audio whose requests wait or run",
+    2,
+    "times the cells of the context: embeddings of images and audio whose requests wait or run",
     (429, "queue_full"),
-)  # fmt: skip
+)
 
 # Embeddings
 EMBEDDED = Limit(2048, "texts to embed or score")
@@ -167,9 +170,11 @@ LEXER_STATES = Limit(
     100_000, "states of a constraint's lexer", beyond="in a stream the text ends with it"
 )
 LOOSENING = Limit(
-    1000, "milliseconds of CPU time for the schemas of all tools", None,
+    1000,
+    "milliseconds of CPU time for the schemas of all tools",
+    None,
     "the others are held as any object",
-)  # fmt: skip
+)
 LONG = Limit(8, "requests with slow constraints", (429, "queue_full"))
 
 # What is kept of responses

@@ -184,14 +184,12 @@ def _for_programs(_logger: object, _level: str, entry: structlog.typing.EventDic
 
 def _for_people(_logger: object, _level: str, entry: structlog.typing.EventDict) -> Any:
     """The sentence for people, if the line has one. Raises DropEvent where it is empty."""
-    import structlog
-
     entry["timestamp"] = entry["timestamp"][:19].replace("T", " ")
     sentence = entry.pop("console", None)
     if sentence is None or _Settings.level <= logging.DEBUG:
         return entry
     if not sentence:
-        raise structlog.DropEvent
+        raise _structlog().DropEvent
     return {name: entry[name] for name in ("timestamp", "level")} | {"event": sentence}
 
 

@@ -13,7 +13,6 @@ from worker.keys import KeyFile
 from worker.values import AdapterSpec
 
 DEFAULT_PARALLEL = 4
-SAMPLING = "Sampling, if a request does not say otherwise"
 LOG_LEVELS = ("debug", "info", "warning", "error")
 _BACKENDS = ("cpu", "cuda", "metal", "vulkan", "rpc")
 _CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
@@ -180,7 +179,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "FILE")] = None
 
     temperature: Annotated[float | None, Option("--temp --temperature", values.number(0, 100),
-        "temperature; 0 is greedy (1)", env="LLAMA_ARG_TEMPERATURE", topic=SAMPLING)] = None
+        "temperature; 0 is greedy (1)", env="LLAMA_ARG_TEMPERATURE")] = None
     top_k: Annotated[int | None, Option("--top-k", values.integer(-1, _INT32),
         "keep the k most likely tokens; 0 keeps all (0)")] = None
     top_p: Annotated[float | None, Option("--top-p", values.number(0, 1),
@@ -458,8 +457,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def sampling(self) -> dict[str, Any]:
         """Fields of sampling, as requests call them, that count where a request does not say."""
-        fields = {option.field for option in OPTIONS if option.topic == SAMPLING}
-        return {name: value for name in fields if (value := getattr(self, name)) is not None}
+        names = _SAMPLING_FIELDS
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     @property
     def verbose(self) -> bool:
@@ -529,3 +528,5 @@ def _declared_options() -> Iterator[Option]:
 
 
 OPTIONS = tuple(_declared_options())
+_FIELDS = Settings.__struct_fields__
+_SAMPLING_FIELDS = _FIELDS[_FIELDS.index("temperature") : _FIELDS.index("ignore_eos") + 1]

@@ -24,6 +24,8 @@ _WHERE = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 _LONGEST_PATTERN = 256
 # What the expressions of Python and of C++ (ECMAScript's) do not have in common.
 _NOT_SHARED = re.compile(r"[^ -~]|\(\?[^:=!]|\\[^\W0-9dDwWsSbB]|\[\[|[*+?}]\+")
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)\s*(s|m|min|h|)")
+_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 AUTO = -2  # as a number: what fits, or what is fastest
 # llama-server's letters for samplers, in its order, which is ours too.
 SAMPLERS = {
@@ -80,13 +82,29 @@ def number(low: float, high: float) -> Callable[[str], float]:
     return read
 
 
+def duration(low: float, high: float) -> Callable[[str], float]:
+    """Reads `90s`, `5m`, `1.5h` or a number of seconds, from `low` to `high` seconds."""
+
+    def read(text: str) -> float:
+        found = _DURATION.fullmatch(text.strip().lower())
+        if found is None:
+            raise ValueError(f"must be a time such as 90s, 5m or 1h, not {text!r}")
+        value = float(found[1]) * _SECONDS[found[2]]
+        if not low <= value <= high:
+            raise ValueError(f"must be from {low:g}s to {high / 3600:g}h, not {text}")
+        return value
+
+    return read
+
+
 def inverse(low: float, high: float) -> Callable[[str], float]:
     """Reads a number whose inverse is from `low` to `high`; that is the value."""
     return lambda text: 1 / number(1 / high, 1 / low)(text)
 
 
 def overrides(text: str) -> tuple[tuple[str, bool | int | float | str], ...]:
-    """KEY=TYPE:VALUE with a type of llama-server's, several of them separated by commas."""
+    """KEY=TYPE:VALUE with a type of llama-server's, several of them separated by commas. Raises
+    ValueError."""
     found: list[tuple[str, bool | int | float | str]] = []
     for part in re.split(r",(?=[\w.-]+=\w+:)", text):
         match = re.fullmatch(r"([\w.-]{1,127})=(int|float|bool|str):(.*)", part, re.DOTALL)
@@ -119,14 +137,14 @@ def one_of(*names: str) -> Callable[[str], str]:
 
 
 def nonempty(text: str) -> str:
-    """Any text that is not empty."""
+    """Any text that is not empty. Raises ValueError."""
     if not text:
         raise ValueError("must not be empty")
     return text
 
 
 def there(text: str) -> tuple[str, ...]:
-    """A folder that is there."""
+    """A folder that is there. Raises ValueError."""
     if not Path(nonempty(text)).is_dir():
         raise ValueError(f"must name a folder, and {text} is none")
     return (text,)
@@ -138,7 +156,7 @@ def media_folder(text: str) -> str:
 
 
 def folder(text: str) -> str:
-    """A folder that this process can write to, or one that it can make."""
+    """A folder that this process can write to, or one that it can make. Raises ValueError."""
     place = Path(nonempty(text)).absolute()
     try:
         while not place.exists():
@@ -153,14 +171,14 @@ def folder(text: str) -> str:
 
 
 def name(text: str) -> str:
-    """A name that a manager gives: one printable line."""
+    """A name that a manager gives: one printable line. Raises ValueError."""
     if not text or len(text) > _MAX_NAME or not text.isprintable():
         raise ValueError(f"must be 1 to {_MAX_NAME} printable characters")
     return text
 
 
 def switch(text: str) -> bool:
-    """on or off; also true and false, yes and no, 1 and 0."""
+    """on or off; also true and false, yes and no, 1 and 0. Raises ValueError."""
     if text.lower() in ("1", "true", "on", "yes"):
         return True
     if text.lower() in ("0", "false", "off", "no"):
@@ -226,7 +244,8 @@ def every_layer(text: str) -> int:
 
 
 def placements(text: str) -> tuple[tuple[str, str], ...]:
-    """REGEX=DEVICE, several of them separated by commas. Python and C++ read them alike."""
+    """REGEX=DEVICE, several of them separated by commas. Python and C++ read them alike. Raises
+    ValueError."""
     found: list[tuple[str, str]] = []
     for part in text.split(","):
         pattern, _, device = part.rpartition("=")
@@ -256,7 +275,7 @@ class AdapterSpec(msgspec.Struct, frozen=True):
 
 
 def adapters(text: str) -> tuple[AdapterSpec, ...]:
-    """FILE, FILE=NAME or FILE=NAME:SCALE, separated by commas."""
+    """FILE, FILE=NAME or FILE=NAME:SCALE, separated by commas. Raises ValueError."""
     found: list[AdapterSpec] = []
     for part in names(text):
         file, equals, named = part.rpartition("=")
@@ -272,7 +291,7 @@ def adapters(text: str) -> tuple[AdapterSpec, ...]:
 
 
 def scaled_adapters(text: str) -> tuple[AdapterSpec, ...]:
-    """FILE:SCALE, separated by commas."""
+    """FILE:SCALE, separated by commas. Raises ValueError."""
     parts = [part.rpartition(":") for part in names(text)]
     if not all(file and colon for file, colon, _ in parts):
         raise ValueError(f"must be FILE:SCALE, not {text!r}")
@@ -285,7 +304,7 @@ def vectors(text: str) -> tuple[AdapterSpec, ...]:
 
 
 def layer_range(text: str) -> tuple[int, int]:
-    """Two numbers of layers, the second not below the first."""
+    """Two numbers of layers, the second not below the first. Raises ValueError."""
     words = text.split()
     if len(words) != 2 or not all(map(str.isdecimal, words)):
         raise ValueError(f"must be two numbers of layers, not {text!r}")
@@ -302,7 +321,7 @@ def some_names(text: str) -> tuple[str, ...]:
 
 
 def servers(text: str) -> tuple[str, ...]:
-    """HOST:PORT, separated by commas. A host is a name or an IPv4 number."""
+    """HOST:PORT, separated by commas. A host is a name or an IPv4 number. Raises ValueError."""
     found = names(text)
     for server in found:
         where, _, port = server.rpartition(":")
@@ -335,7 +354,7 @@ def shares(text: str) -> tuple[float, ...]:
 
 
 def parent(text: str) -> str:
-    """process, stdin, or off (also as a switch)."""
+    """process, stdin, or off (also as a switch). Raises ValueError."""
     if text.lower() in ("process", "stdin"):
         return text.lower()
     try:
@@ -345,14 +364,16 @@ def parent(text: str) -> str:
 
 
 def repository(text: str) -> str:
-    """ORGANISATION/REPOSITORY of the Hub, and maybe an encoding behind a colon."""
+    """ORGANIZATION/REPOSITORY of the Hub, and maybe an encoding behind a colon. Raises
+    ValueError."""
     if not re.fullmatch(r"[\w.-]+/[\w.-]+(@[\w./-]+)?(:[\w-]+)?", text):
-        raise ValueError("must be ORGANISATION/REPOSITORY or ORGANISATION/REPOSITORY:QUANT")
+        raise ValueError("must be ORGANIZATION/REPOSITORY or ORGANIZATION/REPOSITORY:QUANT")
     return text
 
 
 def speculation(text: str) -> str:
-    """llama-server's words for who guesses tokens, separated by commas, as `--draft` has them."""
+    """llama-server's words for who guesses tokens, separated by commas, as `--draft` has them.
+    Raises ValueError."""
     ours = {"none": "none", "draft-simple": "model", "draft-mtp": "mtp"}
     words = names(text.lower())
     kinds = {"ngram" if word.startswith("ngram-") else ours.get(word) for word in words}
@@ -366,7 +387,8 @@ def speculation(text: str) -> str:
 
 
 def samplers(text: str) -> tuple[str, ...]:
-    """Names of samplers in their order, separated by semicolons; or a letter for each of them."""
+    """Names of samplers in their order, separated by semicolons; or a letter for each of them.
+    Raises ValueError."""
     known = {name.replace("_", ""): name for name in SAMPLERS.values()}
     known |= {"temp": "temperature", "nucleus": "top_p", "typ": "typ_p", "typicalp": "typ_p"}
     parts = list(text) if set(text) <= SAMPLERS.keys() else re.split("[;,]", text)
@@ -397,7 +419,7 @@ _COVERED = {"localhost": ("127.0.0.1", "::1"), "0.0.0.0": ("127.0.0.1",), "::": 
 
 
 def hosts(text: str) -> str:
-    """Such texts, separated by commas, each once."""
+    """Such texts, separated by commas, each once. Raises ValueError."""
     found = names(nonempty(text))
     if any(host.endswith(".sock") for host in found):
         raise ValueError("must name addresses: no socket that is a file is listened on")
@@ -411,7 +433,8 @@ def hosts(text: str) -> str:
 
 
 def host_names(text: str) -> tuple[str, ...]:
-    """Names of hosts, separated by commas: `*.example.com` is all below it, `*` any."""
+    """Names of hosts, separated by commas: `*.example.com` is all below it, `*` any. Raises
+    ValueError."""
     found = tuple(dict.fromkeys(name.removesuffix(".") for name in names(text.lower())))
     if not found or not all(name == ANY_HOST or _HOST_NAME.fullmatch(name) for name in found):
         raise ValueError("must be names without a port, such as llm.example.com or *.example.com")
@@ -419,7 +442,8 @@ def host_names(text: str) -> tuple[str, ...]:
 
 
 def host(text: str) -> str:
-    """A host's name or number; around one of IPv6 there may be brackets, as an address has it."""
+    """A host's name or number; around one of IPv6 there may be brackets, as an address has it.
+    Raises ValueError."""
     text = bare_host(text)
     if not text or not text.isascii() or not all(c.isalnum() or c in ".-_:" for c in text):
         raise ValueError("must be the name or the number of a host")
@@ -427,7 +451,8 @@ def host(text: str) -> str:
 
 
 def sources(text: str) -> tuple[tuple[str, int], ...]:
-    """HOST or HOST:PORT, separated by commas, as (host, port); 0 is the scheme's own port."""
+    """HOST or HOST:PORT, separated by commas, as (host, port); 0 is the scheme's own port. Raises
+    ValueError."""
     found: list[tuple[str, int]] = []
     for each in names(nonempty(text)):
         try:
@@ -450,7 +475,7 @@ def address(text: str) -> str:
 
 def origins(text: str) -> tuple[str, ...]:
     """Origins as browsers send them, separated by commas: a scheme, a host, and a port where it is
-    not the scheme's own; `*` is any, `localhost` those of this machine."""
+    not the scheme's own; `*` is any, `localhost` those of this machine. Raises ValueError."""
     found: list[str] = []
     for origin in names(text.lower()):
         if origin in (ANY_ORIGIN, LOCAL_ORIGINS):
@@ -467,7 +492,7 @@ def origins(text: str) -> tuple[str, ...]:
 
 
 def prefix(text: str) -> str:
-    """The beginning of a path, /a/b, without a slash at its end."""
+    """The beginning of a path, /a/b, without a slash at its end. Raises ValueError."""
     path = text.rstrip("/")
     if not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+", path):
         raise ValueError("must be the beginning of a path, such as /llm")
@@ -501,7 +526,8 @@ def text_file(text: str) -> str:
 
 
 def text_in(path: str, most: int) -> str:
-    """The text in the file of that name, which may be a pipe, of at most so many bytes."""
+    """The text in the file of that name, which may be a pipe, of at most so many bytes. Raises
+    ValueError."""
     try:
         with Path(path).open("rb") as file:
             held = file.read(most + 1)
@@ -515,10 +541,11 @@ def text_in(path: str, most: int) -> str:
 
 
 def json_object(text: str) -> dict[str, Any]:
+    """Raises ValueError."""
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.MsgspecError, RecursionError):
-        raise ValueError("must be a JSON object, such as '{\"enable_thinking\": false}'") from None
+        raise ValueError('must be a JSON object, such as \'{"type": "object"}\'') from None
 
 
 def json_file(text: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What is between two decodes, and beside them: traced in a worker with clients, drawn.
 
     python -m benchmarks.steps --model FILE [--model FILE] [--top-k K] [--baseline CHECKOUT]
-                               [--svg OUT.svg]
+                               [--worker WORDS] [--svg OUT.svg]
 
 Streams of server-sent events are read by a client on the same cores. `between` is the pause of the
 compute threads from one decode to the next; `beside` is CPU time that the event loop's thread takes
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import sys
 import tempfile
 import time
@@ -45,6 +46,7 @@ def main() -> None:
     parser.add_argument("--top-k", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--baseline", type=Path, help="another checkout, traced in turn with ours")
+    parser.add_argument("--worker", default="", help="more words of the worker's command line")
     parser.add_argument("--svg", type=Path)
     given = parser.parse_args()
     bars: list[tuple[str, dict[str, float]]] = []
@@ -61,14 +63,15 @@ def main() -> None:
 
 def traced(model: Path, streams: int, given: argparse.Namespace, folder: Path) -> dict[str, float]:
     """Medians of one worker's plain steps of `streams` rows, in seconds; see `traced.Trace`."""
-    port = free_port()
+    port, slots = free_port(), max(8, streams)
     python = folder.resolve() / ".venv" / "bin" / "python"
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "trace.json"
         command = [
             *(str(python), str(Path(__file__).with_name("traced.py")), str(out)),
             *("serve", "--model", str(model.resolve()), "--host", _HOST, "--port", str(port)),
-            *("-c", "8192", "-np", "8", "-t", str(len(os.sched_getaffinity(0)))),
+            *("-c", str(1024 * slots), "-np", str(slots)),
+            *("-t", str(len(os.sched_getaffinity(0))), *shlex.split(given.worker)),
         ]
         log = Path(scratch) / "log"
         with started(command, log, folder=folder):

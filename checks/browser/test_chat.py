@@ -289,7 +289,7 @@ def test_conversations_stay_only_if_allowed(speaker: Server, browser: Browser) -
 
 
 def test_without_a_template(tmp_path: Path, page: Page) -> None:
-    """A file without a template opens on Write; a message that was refused is there to send."""
+    """A file without a template opens on Completions; a refused message is there to send."""
     model = write_llama(tmp_path / "plain.gguf", chat_template=None)
     with serving("--model", model, "-t", "1") as server:
         visit(page, server)

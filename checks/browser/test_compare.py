@@ -1,4 +1,4 @@
-"""Compare: how alike texts are, of a model that makes vectors."""
+"""The tab Embeddings: how alike texts are, of an embedding model."""
 
 from __future__ import annotations
 

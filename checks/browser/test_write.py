@@ -1,4 +1,4 @@
-"""Write: a text streams, stops, tells its probabilities, and is a program too."""
+"""The tab Completions: a text streams, stops, tells its probabilities, and is a program too."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ import pytest
 from scripts.install import build, environment, talk
 from scripts.install.build import Library
 from scripts.install.environment import Record, goal_of
+from scripts.install.proof import next_without
 from scripts.install.talk import ADVICE, InstallError, activity, advice, progress
 from tests.support.programs.processes import until
 
@@ -176,6 +177,25 @@ def test_what_goes_into_cmake() -> None:
     assert "-DGGML_NATIVE=ON" in Library("1", "cpu").options
     portable = Library("1", "cpu", portable=True).options
     assert {"-DGGML_NATIVE=OFF", "-DGGML_CPU_ALL_VARIANTS=ON"} <= set(portable)
+
+
+@pytest.mark.parametrize(
+    ("without", "used", "cpu", "next_one"),
+    [
+        ([], ["AVX2", "AVX512", "AMX_INT8"], "avx2 avx512f amx_tile amx_int8", ["AMX"]),
+        ([], ["AVX2", "AVX512", "AMX_INT8"], "avx2 avx512f", ["AVX-512"]),
+        (["AMX"], ["AVX2", "AVX512"], "avx2 avx512f amx_tile", ["AMX", "AVX-512"]),
+        ([], ["AVX2", "AVX512"], "avx2", ["AVX-512"]),
+        (["AVX-512"], ["AVX2"], "avx2", ["AVX-512", "AVX2"]),
+        ([], ["AMX_INT8"], "avx2", []),
+        (["AVX2"], ["SSE3"], "amx_tile", []),
+    ],
+)  # fmt: skip
+def test_what_is_left_out_next(
+    without: list[str], used: list[str], cpu: str, next_one: list[str]
+) -> None:
+    """The first feature that the library uses; AMX only on a CPU that has it."""
+    assert next_without(without, used, cpu) == next_one
 
 
 def test_records_are_read_back(tmp_path: Path) -> None:

@@ -7,7 +7,11 @@ import importlib
 import re
 import subprocess
 import tarfile
+import threading
+from collections.abc import Generator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -57,6 +61,28 @@ def test_what_does_not_fit(source: Path, tmp_path: Path, old: str, new: str, tol
     found = compare(source, _tree(tmp_path / "other", HEADER.replace(old, new)))
     assert any(told in refusal for refusal in found.refusals), found
     assert all(re.search(r"\((used by worker/|declared by)", each) for each in found.refusals)
+
+
+def test_all_that_does_not_fit_is_told(source: Path, tmp_path: Path) -> None:
+    """A changed field, a removed function and a renumbered enum at once: nothing is built, and each
+    has a line."""
+    header = (
+        HEADER.replace("int32_t count", "int64_t count")
+        .replace("int32_t llama_use", "int32_t llama_used")
+        .replace("LLAMA_KIND_A = 0", "LLAMA_KIND_A = 5")
+    )
+    found = find(str(_tree(tmp_path / "b3", header)))
+    assert found is not None
+    with pytest.raises(InstallError, match="the installed library stays") as caught:
+        graft(source, found, rpc=False)
+    _, *lines = str(caught.value).splitlines()
+    told = [line.strip().partition(" (")[0] for line in lines]
+    assert set(told) >= {
+        "field llama_thing.count has another type",
+        "function llama_use is gone",
+        "number LLAMA_KIND_A is 5, not 0",
+    }
+    assert (source / "vendor/llama.cpp/include/llama.h").read_text() == HEADER
 
 
 def test_what_fits(source: Path, tmp_path: Path) -> None:
@@ -154,21 +180,99 @@ def test_a_source_is_a_folder_or_a_tarball(source: Path, tmp_path: Path, is_pack
     assert (source / "vendor/llama.cpp/include/llama.h").read_text() == HEADER
 
 
-def test_what_is_no_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One sentence each, before anything is built."""
+def test_what_is_no_source(tmp_path: Path) -> None:
+    """One sentence each, before anything is built; an old one had its header elsewhere."""
     (tmp_path / "empty").mkdir()
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old/llama.h").write_text(HEADER)
     (tmp_path / "half.tar.gz").write_bytes(b"\x1f\x8b\x08 no tar")
-    monkeypatch.setattr(upstream, "RELEASES", "http://127.0.0.1:9/{version}.tar.gz")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for text, told in (
+    for name, told in (
         ("empty", "no include/llama.h"),
+        ("old", "no include/llama.h"),
         ("half.tar.gz", "cannot be unpacked"),
-        ("b99999", "cannot be fetched"),
-        ("no/such/folder", "is no folder or tarball here, and no version"),
     ):
         with pytest.raises(InstallError, match=told):
-            find(text if text == "b99999" or "such" in text else str(tmp_path / text))
+            find(str(tmp_path / name))
+    with pytest.raises(InstallError, match="is no folder or tarball here, and no version"):
+        find("no/such/folder")
     assert find("pinned") is None
+
+
+class _Releases(BaseHTTPRequestHandler):
+    """Stands for the place where releases are: `answers` has the body of each path; cut is shorter
+    than announced."""
+
+    answers: ClassVar[dict[str, bytes]] = {}
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        body = self.answers.get(self.path)
+        self.send_response(404 if body is None else 200)
+        self.send_header("Content-Length", str(len(body or b"") + 100 * ("cut" in self.path)))
+        self.end_headers()
+        self.wfile.write(body or b"")
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Nothing."""
+
+
+@pytest.fixture
+def releases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[str]:
+    """The address of a server with one release, b7, and some that are none."""
+    place, packed = _tree(tmp_path / "b7", HEADER), tmp_path / "b7.tgz"
+    with tarfile.open(packed, "w:gz") as archive:
+        archive.add(place, "llama.cpp-b7")
+    whole = packed.read_bytes()
+    _Releases.answers = {"/b7.tar.gz": whole, "/b8cut.tar.gz": whole, "/b9.tar.gz": b"<html>"}
+    _Releases.asked = []
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Releases) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        monkeypatch.setattr(upstream, "RELEASES", url + "/{version}.tar.gz")
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        yield url
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("is_address", [False, True])
+def test_a_release_is_fetched(releases: str, source: Path, is_address: bool) -> None:
+    """By its version, once; or from an address, such as a mirror's, each time it is named."""
+    text = f"{releases}/b7.tar.gz" if is_address else "b7"
+    found = find(text)
+    assert found is not None
+    assert re.fullmatch(r"b7\.[0-9a-f]{8}", found.name)
+    assert find(text) == found
+    graft(source, found, rpc=False)
+    assert (source / "vendor/llama.cpp/include/llama.h").read_text() == HEADER
+    assert _Releases.asked == ["/b7.tar.gz"] * (2 if is_address else 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("b6", "HTTP Error 404: Not Found"),
+        ("b8cut", "100 bytes are missing"),
+        ("b9", "what came is no tarball"),
+        ("{releases}/b6.tgz", "HTTP Error 404: Not Found"),
+        ("http://127.0.0.1:9/b7.tar.gz", "Connection refused"),
+    ],
+)
+def test_what_cannot_be_fetched(releases: str, tmp_path: Path, text: str, told: str) -> None:
+    """One sentence with the address and a log's path; nothing of it is kept."""
+    for _ in range(2):
+        with pytest.raises(InstallError, match=told) as caught:
+            find(text.format(releases=releases))
+        assert "cannot be fetched from http://127.0.0.1" in str(caught.value)
+        assert "\n" not in str(caught.value)
+        log = re.search(r"\(log: (.*)\)", str(caught.value))
+        assert log is not None
+        assert told in Path(log[1]).read_text()
+    assert [path.name for path in (tmp_path / "cache/gguf-worker/sources").iterdir()] == [
+        "fetch.log"
+    ]
 
 
 def test_what_does_not_fit_leaves_the_installed_library(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.programs import planted
 from tests.support.programs.processes import WorkerProcess
+from worker.errors import BackendError
 from worker.llama.proof import blocks
 from worker.llama.proof.child import ROW_COUNTS
 from worker.llama.soundness import Soundness
@@ -63,6 +64,28 @@ def test_a_planted_kernel_is_found(tmp_path: Path, name: str, body: str, part: s
     assert said.startswith("error: NOT_PROVEN: The installed llama.cpp is not sound on this CPU")
     assert part in said
     assert "make install" in said
+
+
+@planted.needs_preload
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("ggml_time_init", "its libraries"),
+        ("_ZNK18llama_model_loader10print_infoEv", "a file's metadata"),
+    ],
+    ids=["library", "print_info"],
+)
+def test_a_death_at_loading_is_no_wrong_kernel(tmp_path: Path, name: str, what: str) -> None:
+    """It is told by name, as what no feature of the CPU can be the cause of."""
+    env = planted.death(tmp_path, name)
+    child = subprocess.run([*COMMAND, "--json"], capture_output=True, env=env, timeout=300)
+    verdict = msgspec.convert(msgspec.json.decode(child.stdout)["found"], Soundness)
+    assert child.returncode == 1
+    assert verdict.at_load
+    assert verdict.problem == f"dies of SIGSEGV while it loads {what}, before a kernel computes"
+    with pytest.raises(BackendError, match="cannot be loaded") as caught:
+        verdict.require()
+    assert "CXX=" in str(caught.value.hint)
 
 
 @planted.needs_preload

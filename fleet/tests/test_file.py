@@ -96,7 +96,7 @@ def test_all_that_a_file_can_say(tmp_path: Path) -> None:
         ),
         (
             "[models.a]\noptions = ['--parallel', 'many']",
-            "line 2, [models.a]: options: Argument --parallel/",
+            "line 2, [models.a]: options: --parallel must be",
         ),
         (
             "[models.a]\noptions = ['--port', '1']",

@@ -40,6 +40,10 @@ PORTABLE = [
     "-DGGML_BACKEND_DL=ON",
     "-DGGML_CPU_ALL_VARIANTS=ON",
     "-DCMAKE_INSTALL_RPATH=$ORIGIN",
+    # Else the folder of the build would be in what is linked, and each build another one.
+    "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON",
+    # A wheel has no links: of each library it would hold three copies.
+    "-DCMAKE_PLATFORM_NO_VERSIONED_SONAME=ON",
 ]
 # Environment variables that compilers read.
 VARIABLES = ["CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS", "CUDACXX", "CUDAARCHS", "VULKAN_SDK"]
@@ -179,6 +183,7 @@ def build(library: Library, pip: list[str], folder: Path, log: Path) -> Path:
     command = [*pip, "wheel", "-v", "--no-deps", "--no-cache-dir"]
     if library.locked:
         command.append("--no-build-isolation")  # the tools are there, from the lock
+    settings = _anywhere(folder) if library.portable else {}
     run(
         f"Building {library}",
         [*command, "--wheel-dir", str(folder), str(source)],
@@ -186,9 +191,17 @@ def build(library: Library, pip: list[str], folder: Path, log: Path) -> Path:
         CMAKE_ARGS=f"{options} {library.cmake_args}",
         CMAKE_BUILD_PARALLEL_LEVEL=jobs,
         TMPDIR=str(folder),  # all that is unpacked and compiled goes when the folder goes
+        **settings,
     )
     say(f"built in {since(started)}")
     return next(folder.glob("*.whl"))
+
+
+def _anywhere(folder: Path) -> dict[str, str]:
+    """Settings by which nothing in the wheel names the folder that it was built in."""
+    flag = f"-ffile-prefix-map={folder}=."
+    flags = {name: f"{os.environ.get(name, '')} {flag}" for name in ("CFLAGS", "CXXFLAGS")}
+    return {**flags, "SKBUILD_WHEEL_EXCLUDE": "llama_cpp/lib/pkgconfig/**"}
 
 
 def parallel_jobs() -> int:

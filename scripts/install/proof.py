@@ -49,12 +49,13 @@ def options_without(without: list[str], cpu: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Finding:
-    """What the worker's proof found: under which key it is kept, what is wrong ("": nothing), and
-    the CPU's features that the library uses."""
+    """What the worker's proof found: under which key it is kept, what is wrong ("": nothing), the
+    CPU's features that the library uses, and whether it ended before a kernel used any."""
 
     key: str
     problem: str
     features: list[str]
+    at_load: bool
 
 
 def is_kept(environment: Path, key: str) -> bool:
@@ -70,16 +71,20 @@ def prove(python: Path) -> Finding:
     )  # fmt: skip
     try:
         said = json.loads(done.stdout)
-        return Finding(said["key"], said["found"]["problem"], said["found"]["features"])
+        found = said["found"]
+        return Finding(said["key"], found["problem"], found["features"], found["at_load"])
     except (ValueError, KeyError):
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         raise InstallError(f"llama.cpp could not be proven: {last}") from None
 
 
-def next_without(without: list[str], features: list[str]) -> list[str]:
-    """What to leave out of the next build, where the last one used these features; []: nothing
-    is left that could be."""
+def next_without(without: list[str], features: list[str], cpu: str) -> list[str]:
+    """What to leave out of the next build, where the last one used these features on a CPU with
+    those of `cpu`; []: nothing is left that could be."""
+    used = set(features)
+    if not OPTIONS["AMX_TILE"] <= set(cpu.split()):  # ggml asks the system, and runs none of it
+        used -= set(LEFT_OUT["AMX"])
     for name, options in LEFT_OUT.items():
-        if name not in without and any(option in features for option in options):
+        if name not in without and not used.isdisjoint(options):
             return [*without, name]
     return []

@@ -2,13 +2,14 @@
 
 import contextlib
 import hashlib
+import http.client
 import os
 import re
 import shlex
 import shutil
 import tarfile
 import tempfile
-import urllib.error
+import traceback
 import urllib.request
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ PARTS = (
     "LICENSE",
 )
 VERSION = "__version__"
+_ENDING = re.compile(r"\.(tar\.\w+|tgz|zip)$")
 # Lists what it has loaders for; worker/model/architectures.py reads the list.
 ARCHITECTURES = "architectures.txt"
 LISTING = """
@@ -66,19 +68,24 @@ class Upstream:
 
 
 def find(text: str) -> Upstream | None:
-    """What LLAMA_CPP names: a folder, a tarball, or the version of a release, which is fetched;
-    None for the one of the bindings. Raises InstallError."""
+    """What LLAMA_CPP names: a folder, a tarball, or what is fetched, the version of a release or a
+    tarball's address; None for the one of the bindings. Raises InstallError."""
     if text in ("", PINNED):
         return None
     place = Path(text).expanduser()
-    if not place.exists():
+    if re.match(r"https?://", text):
+        version = _ENDING.sub("", text.rstrip("/").rpartition("/")[2])
+        place = _fetch(text, f"{version}-{hashlib.sha256(text.encode()).hexdigest()[:8]}")
+    elif not place.exists():
         if not re.fullmatch(r"[bv]?\d[\w.]*", text):
             raise InstallError(
                 f"LLAMA_CPP={text} is no folder or tarball here, and no version such as b11549."
             )
-        version, place = text, _fetch(text)
+        version, place = text, _cache(text)
+        if not place.exists():
+            _fetch(RELEASES.format(version=text), text)
     else:
-        version = re.sub(r"\.(tar\.\w+|tgz|zip)$", "", place.resolve().name)
+        version = _ENDING.sub("", place.resolve().name)
         if place.is_dir():
             version = (
                 output_of("git", "-C", str(place), "describe", "--tags", "--always") or version
@@ -170,22 +177,29 @@ def _unpack(place: Path) -> Generator[Path]:
         yield tops[0] if len(tops) == 1 else Path(made)
 
 
-def _fetch(version: str) -> Path:
-    """A release's tarball in the cache folder. Raises InstallError."""
-    target = cache_folder() / "sources" / f"{version}.tar.gz"
-    if target.exists():
-        return target
-    url = RELEASES.format(version=version)
+def _cache(name: str) -> Path:
+    """Where a fetched tarball is kept."""
+    return cache_folder() / "sources" / f"{name}.tar.gz"
+
+
+def _fetch(url: str, name: str) -> Path:
+    """A tarball in the cache folder. Raises InstallError; then nothing of it is kept."""
+    target = _cache(name)
     say(f"fetching {url}")
     target.parent.mkdir(parents=True, exist_ok=True)
-    made = target.with_suffix(".part")
+    made, log = target.with_suffix(".part"), target.with_name("fetch.log")
     try:
         with urllib.request.urlopen(url, timeout=60) as answer, made.open("wb") as file:  # noqa: S310
             shutil.copyfileobj(answer, file)
-    except (urllib.error.URLError, OSError) as error:
+        if answer.length:  # what was announced and did not come
+            raise OSError(f"{answer.length} bytes are missing")
+        if not tarfile.is_tarfile(made):
+            raise OSError("what came is no tarball")
+    except (OSError, http.client.HTTPException) as error:
         made.unlink(missing_ok=True)
+        log.write_text(f"{url}\n{traceback.format_exc()}")
         raise InstallError(
-            f"llama.cpp {version} cannot be fetched ({error}): check the version and the network, "
-            "or name a folder or tarball."
+            f"llama.cpp cannot be fetched from {url}: {error} (log: {log}). Check the version and "
+            "the network, or name a folder, a tarball or another address."
         ) from error
     return made.rename(target)

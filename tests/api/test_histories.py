@@ -14,13 +14,13 @@ from tests.support.facts import facts_with
 from worker.api.anthropic.chat_input import chat_input_of as anthropic_talk
 from worker.api.anthropic.schemas import MessagesRequest
 from worker.api.intake.chat.chat_input import ChatInput
-from worker.api.intake.media_inputs import MediaInputs
-from worker.api.ollama.chat_input import chat_of
+from worker.api.ollama.chat_input import chat_input_of as ollama_talk
 from worker.api.ollama.schemas import OllamaChatRequest
 from worker.api.openai.chat_input import chat_input_of as chat_talk
 from worker.api.openai.schemas import ChatRequest
 from worker.api.responses.chat_input import chat_input_of as response_talk
 from worker.api.responses.schemas import ResponseRequest
+from worker.budget import UNBOUNDED
 from worker.chat.message import Call, Message
 from worker.errors import RequestError
 
@@ -36,22 +36,22 @@ def read(body: Body, shape: Any) -> Any:
 
 def chat(*messages: Any, **more: Any) -> ChatInput:
     body = read({"messages": [*messages, USER], **more}, ChatRequest)
-    return chat_talk(body, FACTS, MediaInputs())
+    return chat_talk(body, FACTS, UNBOUNDED)
 
 
 def responses(*items: Any, **more: Any) -> ChatInput:
     body = read({"input": [*items, USER], **more}, ResponseRequest)
-    return response_talk(body, FACTS, MediaInputs())
+    return response_talk(body, FACTS, UNBOUNDED)
 
 
 def anthropic(*messages: Any, **more: Any) -> ChatInput:
     body = read({"messages": [*messages, USER], "max_tokens": 5, **more}, MessagesRequest)
-    return anthropic_talk(body, FACTS, MediaInputs())
+    return anthropic_talk(body, FACTS, UNBOUNDED)
 
 
 def ollama(*messages: Any, **more: Any) -> ChatInput:
-    return chat_of(
-        read({"messages": [*messages, USER], **more}, OllamaChatRequest), FACTS, MediaInputs()
+    return ollama_talk(
+        read({"messages": [*messages, USER], **more}, OllamaChatRequest), FACTS, UNBOUNDED
     )
 
 
@@ -332,10 +332,10 @@ def test_addresses_beside_the_content(api: str) -> None:
 def test_items_that_say_no_role() -> None:
     """They are the user's; nulls are none."""
     body = read({"input": [None, {"content": "a"}, None, "b", {}]}, ResponseRequest)
-    found = response_talk(body, FACTS, MediaInputs()).messages
+    found = response_talk(body, FACTS, UNBOUNDED).messages
     assert found == (Message(role="user", content="a"), Message(role="user", content="b"))
     with pytest.raises(RequestError, match=r"input\[1\].role"):
-        response_talk(read({"input": [None, {"role": 5}]}, ResponseRequest), FACTS, MediaInputs())
+        response_talk(read({"input": [None, {"role": 5}]}, ResponseRequest), FACTS, UNBOUNDED)
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -358,7 +358,7 @@ def test_a_sound_whose_words_are_known_is_a_question() -> None:
     for talk in (chat, responses, anthropic, ollama):
         assert "Rain?" in said(talk({"role": "user", "content": [sound]}))
     body = {"messages": [{"role": "user", "content": [sound]}]}
-    assert said(chat_talk(read(body, ChatRequest), FACTS, MediaInputs())) == "Rain?"
+    assert said(chat_talk(read(body, ChatRequest), FACTS, UNBOUNDED)) == "Rain?"
 
 
 def test_thinking_of_no_type() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -56,7 +57,10 @@ def test_two_reports_are_compared(
         if line.startswith("Q8_0") and line.split()[1] == "write"
     )
     assert "+50.0%" in line
-    assert line.rstrip().endswith("real")
+    assert line.rstrip().endswith("changed")
+    assert "10.00 tok/s" not in line
+    assert "20.00 tok/s" in line
+    assert re.search(r"^\d+ of \d+ figures changed\.", stdout, re.MULTILINE)
     code, stdout, _ = run(capsys, monkeypatch, tmp_path, "--compare", *paths, "--json")
     assert code == 0
     changes = msgspec.json.decode(stdout, type=Changes)
@@ -72,13 +76,19 @@ def test_two_reports_are_compared(
         (["--text", "no-such-text"], 2, "error: USAGE: no-such-text cannot be read"),
         (["--max-kld", "0"], 2, "error: USAGE: --max-kld must be above 0"),
         (["--max-kld", "inf"], 2, "error: USAGE: --max-kld must be above 0"),
-        (["--cache-gb", "-1"], 2, "error: USAGE: Argument --cache-gb: must be from 0 to 1e+09"),
-        (["--cache-gb", "nan"], 2, "error: USAGE: Argument --cache-gb: must be a number"),
+        (["--cache-gb", "-1"], 2, "error: USAGE: --cache-gb must be from 0 to 1e+09"),
+        (["--cache-gb", "nan"], 2, "error: USAGE: --cache-gb must be a number"),
         (["--quants", " ,"], 2, "error: USAGE: --quants names no level"),
         (["--imatrix", "no-such-matrix"], 1, "error: UNREADABLE: "),
         (["--out", "/proc"], 2, "error: USAGE: /proc cannot be written to: "),
         (["--compare", "a.json", "b.json"], 2, "error: USAGE: a.json cannot be read"),
         (["--out", "/dev/null/x"], 2, "error: USAGE: "),
+        (["--time", "soon"], 2, "error: USAGE: --time must be a time such as 90s, 5m or 1h, not"),
+        (["--time", "1s"], 2, "error: USAGE: --time must be from 10s to 168h, not 1s"),
+        (["--questions", "no-such-file"], 2, "error: USAGE: no-such-file cannot be read"),
+        (["--questions", __file__], 2, f"error: USAGE: Line 1 of {__file__} is no question"),
+        (["--text", __file__, "--no-quality"], 2, "error: USAGE: --text is for quality"),
+        (["--questions", "x", "--no-quality"], 2, "error: USAGE: --questions is for quality"),
     ],
 )
 def test_mistakes_are_told_before_anything_is_measured(

@@ -58,7 +58,7 @@ def test_the_users_own_catalogue_is_added_and_wins(tmp_path: Path) -> None:
     ("change", "part"),
     [
         (("[mine]", "[Mine]"), "the name must be"),
-        (('repo = "org/mine-GGUF"', 'repo = "mine"'), "repo must be ORGANISATION/NAME"),
+        (('repo = "org/mine-GGUF"', 'repo = "mine"'), "repo must be ORGANIZATION/NAME"),
         (('repo = "org/mine-GGUF"', ""), "`repo`"),
         (("parameters = 7", 'parameters = "7"'), "`$.parameters`"),
         (("context = 4096", "context = 0"), "context must be at least 1"),

@@ -10,7 +10,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 import pytest
 
 from tests.support.models import ggufs
+from tests.support.placements import assert_planned, by_device
 from tests.support.programs.offloaded import (
     LAYERS,
     TOKENS,
@@ -31,7 +31,6 @@ from worker.demo import MODEL_PATH
 from worker.llama.quantize.target import quantize
 from worker.memory.offload import Placement
 
-MiB = 2**20
 on_rpc = pytest.mark.rpc
 
 
@@ -41,29 +40,6 @@ def quantized(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("models") / "demo-q4_k_m.gguf"
     quantize(MODEL_PATH, path, "Q4_K_M", threads=1)
     return path
-
-
-def by_device(places: Iterable[Placement]) -> dict[str, dict[str, int]]:
-    """Bytes of weights, cells and steps of each device; what the process makes are no buffers."""
-    found: dict[str, dict[str, int]] = {}
-    for place in places:
-        if place.part not in ("output", "copies", "process"):
-            parts = found.setdefault(place.device, {})
-            parts[place.part] = parts.get(place.part, 0) + place.nbytes
-    return found
-
-
-def assert_planned(planned: Iterable[Placement], allocated: Iterable[Placement]) -> None:
-    """The plan of each device is within 5 % of what llama.cpp allocated there, or 0.1 MB where
-    that is next to nothing."""
-    plan, real = by_device(planned), by_device(allocated)
-    assert set(plan) == set(real)
-    for name, parts in real.items():
-        total = sum(parts.values())
-        print(f"{name}: planned {sum(plan[name].values()) / MiB:.2f}, {total / MiB:.2f} MiB")
-        assert sum(plan[name].values()) == pytest.approx(total, rel=0.05, abs=1e5), name
-        for part in ("weights", "kv"):
-            assert plan[name].get(part, 0) == pytest.approx(parts.get(part, 0), rel=0.02, abs=6000)
 
 
 # ------------------------------------------------------------------------------- placement

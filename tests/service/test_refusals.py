@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
+import inspect
 import json
+import re
 from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from http.client import HTTPConnection
@@ -108,6 +110,17 @@ def guest_of(application: Any) -> Any:
         await application({**scope, GUEST: True}, receive, send)
 
     return passed_on
+
+
+def test_the_gate_knows_routes_that_wait() -> None:
+    """Each route that hands its request to the engine is one whose full queue the gate tells."""
+    wait = [
+        path
+        for route, path in TAKE
+        if re.search(r"preparing\.(run|texts)\(", inspect.getsource(route.handler.fn))
+    ]
+    assert "/v1/chat/completions" in wait
+    assert set(wait) <= GENERATING
 
 
 def test_locked_or_not_ready() -> None:

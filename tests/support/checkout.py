@@ -69,7 +69,8 @@ build_editable, prepare_metadata_for_build_editable = build_wheel, prepare_metad
 """
 
 
-# The worker's proof: a library with an option that FAKE_UNSOUND names is not sound.
+# The worker's proof: a library with an option that FAKE_UNSOUND names is not sound. With LOAD it
+# cannot even be loaded.
 PROOF = """
 import json, os, pathlib, sys
 import llama_cpp
@@ -79,10 +80,14 @@ features = [f"{name}" for name in ("AMX_INT8", "AVX512", "AVX2")
 bad = [name for name in features if name in os.environ.get("FAKE_UNSOUND", "")]
 bad += ["its compiler"] * ("ALWAYS" in os.environ.get("FAKE_UNSOUND", ""))
 problem = f"computes Q4_K with 1 row wrongly, because of {bad[0]}" if bad else ""
+at_load = "LOAD" in os.environ.get("FAKE_UNSOUND", "")
+if at_load:
+    problem = "dies of SIGSEGV while it loads a file's metadata, before a kernel computes"
 folder = pathlib.Path(sys.prefix, "share/gguf-worker/proofs")
 folder.mkdir(parents=True, exist_ok=True)
 (folder / "0.json").write_text(problem)
-print(json.dumps({"key": "0", "found": {"problem": problem, "features": features}}))
+found = {"problem": problem, "features": features, "at_load": at_load}
+print(json.dumps({"key": "0", "found": found}))
 """
 
 HEADER = """

@@ -153,8 +153,6 @@ def _seconds_of(text: str | None) -> float:
     return seconds
 
 
-_SECONDS = f"from {MIN_INTERVAL_S:g} to {MAX_INTERVAL_S:g}"
-
 API = Api(
     name="Requests",
     text="Running and recent requests, and how to cancel one.",

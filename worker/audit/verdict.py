@@ -21,8 +21,9 @@ from worker.model.config import ModelConfig, load_config
 from worker.model.projector import load_projector
 
 # Sound files that lie beside models and are none that the worker serves.
-OTHERS = frozenset({"MMPROJ", "IMATRIX", "LORA_ADAPTER", "VOCAB_ONLY", "ENCODER_ONLY",
-                    "ENCODER_DECODER", "DRAFT_MODEL"})  # fmt: skip
+OTHERS = frozenset(
+    "MMPROJ IMATRIX LORA_ADAPTER VOCAB_ONLY ENCODER_ONLY ENCODER_DECODER DRAFT_MODEL".split()
+)
 
 
 class FileVerdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,5 +178,7 @@ def _wrong_checksum(file: ModelFile, promise: ExpectedDigest, digest: Digest) ->
         "WRONG_CHECKSUM",
         f"{Path(file.path).name} has the checksum {digest.hexdigest()}, but {promise.source} says "
         f"{promise.checksum}.",
-        field="checksum", got=digest.hexdigest(), limit=promise.checksum,
-    )  # fmt: skip
+        field="checksum",
+        got=digest.hexdigest(),
+        limit=promise.checksum,
+    )

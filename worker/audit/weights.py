@@ -202,8 +202,10 @@ def check_numbers(odd: Sequence[OddTensor]) -> None:
 
 
 def _counts(tensor: OddTensor) -> str:
-    parts = [f"{tensor.nan:,} NaN" if tensor.nan else "",
-             f"{tensor.infinite:,} infinite" if tensor.infinite else ""]  # fmt: skip
+    parts = [
+        f"{tensor.nan:,} NaN" if tensor.nan else "",
+        f"{tensor.infinite:,} infinite" if tensor.infinite else "",
+    ]
     return f"{', '.join(filter(None, parts))}, {tensor.encoding}"
 
 
@@ -243,14 +245,18 @@ def _fill(descriptor: int, piece: NDArray[np.uint8], begin: int, path: str) -> N
             got = os.preadv(descriptor, [view[have:]], begin + have)
         except OSError as error:
             raise refuse(
-                "UNREADABLE", f"Reading {path} failed at byte {begin + have}: {error.strerror}.",
-                at=begin + have, hint="Check the disk or the network mount.",
-            ) from error  # fmt: skip
+                "UNREADABLE",
+                f"Reading {path} failed at byte {begin + have}: {error.strerror}.",
+                at=begin + have,
+                hint="Check the disk or the network mount.",
+            ) from error
         if not got:
             raise refuse(
-                "TRUNCATED", f"{path} became shorter while it was read.", at=begin + have,
+                "TRUNCATED",
+                f"{path} became shorter while it was read.",
+                at=begin + have,
                 hint="Wait until the download or copy is complete.",
-            )  # fmt: skip
+            )
         have += got
 
 

@@ -24,6 +24,7 @@ from worker.settings import AdapterSpec, Settings
 Questions = Literal["demo", "general"]
 
 QUANTS = ("Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "IQ4_XS", "Q3_K_M", "Q2_K")
+QUICK_QUANTS = ("Q8_0", "Q5_K_M", "Q4_K_M", "Q3_K_M")
 GENERAL_TEXT = Path(__file__).parent / "quality" / "general.txt"
 _PLAIN = frozenset(encoding.name for encoding in ENCODINGS.values() if not encoding.quantized)
 _MAX_TEXT_BYTES = 64 << 20
@@ -56,6 +57,8 @@ class BenchPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     source   file that levels are quantised from; None where all files were given
     imatrix  importance matrix for that
+    time_s   that the whole run may take
+    own_questions  and how many there are; they stand in the place of those of the set `questions`
     threads  of every measurement: those of the settings, or all CPUs
     """
 
@@ -68,6 +71,8 @@ class BenchPlan(msgspec.Struct, frozen=True, kw_only=True):
     corpus: Corpus | None
     questions: Questions
     max_kld: float
+    time_s: float = 300.0
+    own_questions: tuple[Corpus, int] | None = None
     fresh: bool = False
 
 
@@ -111,10 +116,12 @@ def open_corpus(path: Path) -> Corpus:
 
 
 def levels_of_source(
-    path: Path, quants: Sequence[str] | None, reference: str | None
-) -> tuple[tuple[Level, ...], Path | None]:
+    path: Path, quants: Sequence[str] | None, reference: str | None,
+    usual: Sequence[str] = QUANTS,
+) -> tuple[tuple[Level, ...], Path | None]:  # fmt: skip
     """The levels of one file, and the source that they are quantised from.
 
+    usual: levels of a source if none are named
     A file in F16, BF16 or F32 is quantised. A file that is quantised already is the only level.
     Raises UsageError, ModelFileError.
     """
@@ -127,7 +134,7 @@ def levels_of_source(
                 hint="Give its F16, BF16 or F32 file, or several files of the model.",
             )
         return (own,), None
-    wanted = list(dict.fromkeys(map(type_named, QUANTS if quants is None else quants)))
+    wanted = list(dict.fromkeys(map(type_named, usual if quants is None else quants)))
     first = own
     if reference is not None and type_named(reference) != config.quant:
         first = Level(name=type_named(reference), path=None, quant=type_named(reference))

@@ -44,10 +44,16 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenCost(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds that the reference takes for one token: read from a prompt, and written."""
+    """Seconds that the reference takes for one token: read from a prompt, and written.
+
+    score_s      to compare a token's row with the reference's
+    text_tokens  of the text that quality is measured on; an estimate of a long one
+    """
 
     read_s: float
     write_s: float
+    score_s: float = 0.0
+    text_tokens: int = 0
 
 
 class LoadTimes(msgspec.Struct, frozen=True, kw_only=True):

@@ -128,7 +128,25 @@ NOISE_FLOOR = BenchStage(
 )
 
 
+_SCORINGS = {QUALITY.name: 1.0, NOISE_FLOOR.name: 2.0}  # times that a stage scores the text
+
+
+def all_stages(plan: BenchPlan, level: Level) -> list[BenchStage[Any]]:
+    """The stages of a level, in any order."""
+    made = [] if level.path else [QUANTISE]
+    return [*made, *first_pass(plan, level), SERVE_AGAIN]
+
+
+def scorings(plan: BenchPlan) -> float:
+    """How often a run scores the text, as many levels' times; the reference's rows are written
+    too."""
+    every = [stage.name for level in plan.levels for stage in first_pass(plan, level)]
+    times = sum(_SCORINGS.get(name, 0.0) for name in every)
+    return times + 1 if times else 0.0
+
+
 def first_pass(plan: BenchPlan, level: Level) -> list[BenchStage[Any]]:
     """The stages that a level with a file goes through; `SERVE_AGAIN` follows for all levels."""
-    quality = [QUALITY, NOISE_FLOOR] if level is plan.levels[0] else [QUALITY]
+    has_floor = level is plan.levels[0] and plan.effort != "quick"
+    quality = [QUALITY, NOISE_FLOOR] if has_floor else [QUALITY]
     return [LOAD, SPEED, SERVE, *(quality if plan.corpus else [])]

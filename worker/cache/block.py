@@ -46,14 +46,14 @@ class CachedBlock:
     depth     how many blocks lead here, this one included; 0: the root
     """
 
-    __slots__ = (
-        "__weakref__", "chain", "children", "depth", "nbytes", "order", "parent", "rests", "rows",
-        "stamp", "tokens",
-    )  # fmt: skip
+    __slots__ = tuple(
+        "__weakref__ chain children depth nbytes order parent rests rows stamp tokens".split()
+    )
 
     def __init__(
         self, tokens: bytes, rows: np.ndarray, parent: CachedBlock | None, chain: bytes
     ) -> None:
+        """rows: uint8 [n]"""
         self.tokens = tokens
         self.rows = rows
         self.parent = parent
@@ -110,6 +110,7 @@ class CachedRest:
     __slots__ = ("before", "data", "nbytes", "stamp", "tokens")
 
     def __init__(self, tokens: bytes, data: np.ndarray, before: CachedBlock) -> None:
+        """data: uint8 [n]"""
         self.tokens = tokens
         self.data = data
         self.before = before

@@ -76,6 +76,7 @@ def write(
     """Write a file that only this user can read; `used` becomes its mtime, nanoseconds.
 
     There is no fsync: after a power cut the checksum tells what did not arrive. Raises OSError.
+    body: uint8 [n]
     """
     header = _header(identity, key, body.nbytes)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW

@@ -184,6 +184,7 @@ class BlockFolder:
 
         Where a folder has the name of the file, this one file is left out from then on.
         Raises OSError or UsageError where the disk does not take it.
+        body: uint8 [n]
         """
         nbytes = file_bytes(key, body.nbytes)
         if key in self.index or key in self._ignored or room_of(nbytes) > self.max_bytes:

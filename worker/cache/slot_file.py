@@ -47,11 +47,11 @@ class KeptSequence(msgspec.Struct):
 
     @property
     def rest(self) -> np.ndarray | None:
-        """The one after all tokens."""
+        """The one after all tokens, uint8 [n]."""
         return self.rests[-1][1] if self.rests else None
 
     def rows(self, begin: int, stop: int) -> np.ndarray:  # noqa: ARG002
-        """Those of a block; a copy."""
+        """Those of a block, uint8 [n]; a copy."""
         return self.parts[begin // BLOCK].copy()
 
 

@@ -28,7 +28,9 @@ class SlotState(Protocol):
     num_tokens: int
 
     @property
-    def rest(self) -> np.ndarray | None: ...
+    def rest(self) -> np.ndarray | None:
+        """uint8 [n]"""
+        ...
 
     def rows(self, begin: int, stop: int) -> np.ndarray:
         """What belongs to the tokens at positions begin to stop - 1 alone, packed; a copy.

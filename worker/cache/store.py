@@ -127,7 +127,10 @@ class Store:
         )
 
     def find(self, tokens: np.ndarray, key: bytes = b"") -> Found:
-        """The longest beginning of `tokens` that is kept. No file is read, nothing changes."""
+        """The longest beginning of `tokens` that is kept. No file is read, nothing changes.
+
+        tokens: int32 [n]
+        """
         prompt = token_bytes(tokens)
         root = self._tree.root(key)
         place = self._seek(root, prompt, len(tokens))
@@ -171,7 +174,10 @@ class Store:
         return CachedState(place.num_tokens, num_read, parts, rest)
 
     def holds(self, tokens: np.ndarray, key: bytes = b"") -> bool:
-        """Whether all of these tokens are in memory, with a rest at their end if it needs one."""
+        """Whether all of these tokens are in memory, with a rest at their end if it needs one.
+
+        tokens: int32 [n]
+        """
         prompt = token_bytes(tokens)
         path = self._tree.walk(self._tree.root(key), prompt)
         if path.num_tokens < len(tokens):
@@ -183,6 +189,7 @@ class Store:
         """The rests after some of these tokens, whose rows are in memory; ascending.
 
         What takes more than the whole budget begins with a later one.
+        tokens: int32 [n]
         """
         prompt, found = token_bytes(tokens), list[RestAt]()
         path = self._tree.walk(self._tree.root(key), prompt)
@@ -219,6 +226,7 @@ class Store:
 
         Rows are copied for new blocks only. Others leave to make room. Of a state that is larger
         than the whole budget its first blocks are kept, or nothing where a rest is needed.
+        tokens: int32 [n]
         """
         if not self._needs_rest:
             rest = None
@@ -234,7 +242,10 @@ class Store:
             self._offer(root, prompt[: each[0] * WIDTH])
 
     def forget(self, tokens: np.ndarray, key: bytes = b"") -> None:
-        """Drop the last of these tokens from memory, back to where another prompt goes on."""
+        """Drop the last of these tokens from memory, back to where another prompt goes on.
+
+        tokens: int32 [n]
+        """
         self._tree.forget(self._tree.root(key), token_bytes(tokens))
 
     def close(self, seconds: float) -> None:

@@ -169,16 +169,16 @@ class Conversation:
     def without(self, count: int) -> Conversation:
         """The conversation without its `count` oldest turns; at most `num_old_turns`."""
 
-        def kept(messages: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+        def shorten(messages: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
             rest = messages[self._users[count] :] if count else messages[self._first :]
             return (*messages[: self._first], *rest)
 
         ending = self._ending and msgspec.structs.replace(
-            self._ending, before=kept(self._ending.before)
+            self._ending, before=shorten(self._ending.before)
         )
         return Conversation(
             self._template,
-            kept(self.messages),
+            shorten(self.messages),
             add_generation_prompt=self._opens,
             ending=ending,
             variables=self._variables,

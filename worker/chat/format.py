@@ -119,7 +119,7 @@ class ChatFormat:
 
         messages = without_mentions(messages, self.thoughts.tags)
 
-        def made(history: History) -> Conversation:
+        def conversation(history: History) -> Conversation:
             return Conversation(
                 self.template,
                 history.messages(messages, tools),
@@ -128,14 +128,14 @@ class ChatFormat:
                 variables=given,
             )
 
-        found = made(self._history)
+        found = conversation(self._history)
         if tools and self._shows_tools:
             try:
                 _ = found.text
             except RequestError:  # some templates want more of a schema than it says
                 del given["tools"]
                 given |= self._no_tools
-                return made(self._told)
+                return conversation(self._told)
         return found
 
     def _describe_all(self, declared_tools: str) -> list[dict[str, Any]] | None:

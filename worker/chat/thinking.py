@@ -116,12 +116,15 @@ class ThoughtHabits:
 
     def start(self, prompt: str, thinking: Thinking) -> AnswerStart:
         """Where an answer to the prompt begins."""
+        tags, text = self.tags, prompt.rstrip()
+        tag = tags.open.rstrip()
+        is_off = thinking.is_on is False or thinking.effort in NO_EFFORT
         return AnswerStart(
             prompt=prompt,
-            tags=self.tags,
+            tags=tags,
             inside=self.is_inside(prompt),
-            opened=self._opening(prompt),
-            thinks=self._may_begin(prompt, thinking),
+            opened=tag + prompt[len(text) :] if tag and text.endswith(tag) else "",
+            thinks=bool(tags.close) and not is_off and not text.endswith(tags.close),
         )
 
     def is_inside(self, prompt: str) -> bool:
@@ -133,19 +136,6 @@ class ThoughtHabits:
         if not header:
             return (before or turn).rstrip().endswith(tags.open.rstrip())
         return turn.rfind(tags.open.rstrip()) > turn.rfind(tags.close)
-
-    def _opening(self, prompt: str) -> str:
-        """The tag with which the prompt ends, and the white space behind it; empty: it ends
-        otherwise."""
-        text = prompt.rstrip()
-        tag = self.tags.open.rstrip()
-        return tag + prompt[len(text) :] if tag and text.endswith(tag) else ""
-
-    def _may_begin(self, prompt: str, thinking: Thinking) -> bool:
-        """Whether an answer to the prompt may begin with a thought of its own tags."""
-        is_off = thinking.is_on is False or thinking.effort in NO_EFFORT
-        is_closed = prompt.rstrip().endswith(self.tags.close)
-        return bool(self.tags.close) and not is_off and not is_closed
 
     @cached_property
     def _header(self) -> str:

@@ -6,6 +6,11 @@ import contextlib
 import sys
 from collections.abc import Callable, Generator, Iterator
 
+from rich.console import Console
+from rich.live import Live
+from rich.markdown import Markdown
+from rich.text import Text
+
 from worker.cli.chat_client import AnswerPiece
 from worker.log import harmless, say
 
@@ -35,17 +40,14 @@ def _show_plain(pieces: Iterator[AnswerPiece]) -> str:
 
 def _show_markdown(pieces: Iterator[AnswerPiece]) -> str:
     """Blocks that are whole are printed for good; the one that still grows is drawn again."""
-    from rich.console import Console
-    from rich.live import Live
-    from rich.markdown import Markdown
-    from rich.text import Text
-
     console = Console(highlight=False)
     text, begun, reasoning, last = "", 0, "", AnswerPiece()
     with (
-        Live(console=console, transient=True, refresh_per_second=12, vertical_overflow="ellipsis")
-        as live, contextlib.suppress(KeyboardInterrupt),
-    ):  # fmt: skip
+        Live(
+            console=console, transient=True, refresh_per_second=12, vertical_overflow="ellipsis"
+        ) as live,
+        contextlib.suppress(KeyboardInterrupt),
+    ):
         for piece in pieces:
             last = _later(last, piece)
             if piece.reasoning:

@@ -25,7 +25,7 @@ from worker.files import cache_folder
 from worker.hub.catalog import load_catalog
 from worker.hub.name import Named, parse
 from worker.settings import Settings
-from worker.values import number
+from worker.values import duration, number
 
 if TYPE_CHECKING:
     from worker.bench.plan import BenchPlan, Level
@@ -52,12 +52,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default: the embedded demo model)")  # fmt: skip
     add("--quants", metavar="A,B", help="levels to measure (Q8_0 to Q2_K, or all that are there)")
     add("--reference", metavar="QUANT", help="what quality is measured against (the largest)")
-    add("--text", metavar="FILE", help="text to measure quality on, in UTF-8")
+    add("--text", metavar="FILE",
+        help="text to measure quality on, in UTF-8; all of it, if the time allows")  # fmt: skip
+    add("--questions", metavar="FILE",
+        help='your own multiple-choice questions, a line each: {"question": "2 + 2 is", '
+        '"choices": ["4", "5"], "answer": 0}')  # fmt: skip
     add("--imatrix", metavar="FILE", help="importance matrix to quantize with")
     add("--no-quality", action="store_true", help="speed and memory only")
+    add("--time", type=reader(duration(10, 7 * 86_400)), metavar="TIME",
+        help="what the run may take, such as 90s, 5m or 1h: if that is too short for everything, "
+        "less is measured (5m; 75s with --quick, 1h with --thorough)")  # fmt: skip
     effort = parser.add_mutually_exclusive_group()
-    effort.add_argument("--quick", action="store_true", help="fewer repetitions and less text")
-    effort.add_argument("--thorough", action="store_true", help="more of both")
+    effort.add_argument("--quick", action="store_true",
+                        help="fewer levels, one stream, fewer repetitions and less text")  # fmt: skip
+    effort.add_argument("--thorough", action="store_true", help="more repetitions")
     add("--max-kld", type=reader(number(0, math.inf)), metavar="NATS",
         help="divergence from the reference that a recommended level may have (0.05)")  # fmt: skip
     add("--out", metavar="DIR", help="write report.json, .md, .svg and .html there")
@@ -120,8 +128,10 @@ def _compare_vectors(plan: BenchPlan, cache: BenchCache, out: Path | None, *, as
     with _end_well():
         report = watch(EmbeddingBench(plan, cache).events(), vector_table)
     if out is not None:
-        makers = {"json": lambda: msgspec.json.encode(report).decode(),
-                  "md": lambda: as_markdown(report)}  # fmt: skip
+        makers = {
+            "json": lambda: msgspec.json.encode(report).decode(),
+            "md": lambda: as_markdown(report),
+        }
         for path in write_documents(makers, out):
             sys.stderr.write(f"wrote {path}\n")
     if as_json:
@@ -150,10 +160,14 @@ def _end_well() -> Generator[None]:
 def _plan(arguments: argparse.Namespace) -> tuple[BenchPlan, bool]:
     """What will be run, and whether it is about vectors."""
     from worker.bench.plan import GENERAL_TEXT, BenchPlan, open_corpus, with_adapters
+    from worker.bench.quality.questions import open_questions
     from worker.bench.report.verdict import DEFAULT_MAX_KLD
+    from worker.bench.sizes import EFFORTS
     from worker.model.config import load_config
 
     settings = msgspec.structs.replace(settings_from(arguments), draft="none")
+    if arguments.quick and settings.parallel is None:
+        settings = msgspec.structs.replace(settings, parallel=1)
     levels, source = levels_of(arguments, settings)
     if settings.lora:
         levels = with_adapters(levels, settings.lora)
@@ -170,10 +184,23 @@ def _plan(arguments: argparse.Namespace) -> tuple[BenchPlan, bool]:
     config = load_config(known, purpose="serve")
     makes_vectors = config.only_embeds or settings.pooling is not None
     if makes_vectors and arguments.no_quality:
-        raise UsageError("An embedding model is compared by its embeddings.",
-                         hint="Leave --no-quality out.")  # fmt: skip
+        raise UsageError(
+            "An embedding model is compared by its embeddings.", hint="Leave --no-quality out."
+        )
     if makes_vectors and levels[-1].lora is not None:
-        raise UsageError("Vectors are computed without adapters.", hint="Leave --lora out.")
+        raise UsageError("Embeddings are computed without adapters.", hint="Leave --lora out.")
+    for option in ("questions", "time"):
+        if makes_vectors and getattr(arguments, option) is not None:
+            raise UsageError(
+                f"An embedding model embeds the whole text, and --{option} does not apply.",
+                hint="Leave it out.",
+            )
+    for option in ("text", "questions"):
+        if arguments.no_quality and getattr(arguments, option) is not None:
+            raise UsageError(
+                f"--{option} is for quality, and --no-quality measures none.",
+                hint="Leave one of them out.",
+            )
     is_demo = bool(config.card)
     max_kld = DEFAULT_MAX_KLD if arguments.max_kld is None else arguments.max_kld
     if not 0 < max_kld < math.inf:
@@ -183,15 +210,19 @@ def _plan(arguments: argparse.Namespace) -> tuple[BenchPlan, bool]:
 
         read_imatrix(arguments.imatrix)
     corpus = None
-    if not arguments.no_quality and (len(levels) > 1 or arguments.text or makes_vectors):
+    own = open_questions(Path(arguments.questions)) if arguments.questions else None
+    if not arguments.no_quality and (len(levels) > 1 or arguments.text or own or makes_vectors):
         default = HELDOUT_PATH if is_demo else GENERAL_TEXT
         corpus = open_corpus(Path(arguments.text) if arguments.text else default)
+    effort = "quick" if arguments.quick else "thorough" if arguments.thorough else "normal"
     plan = BenchPlan(
         levels=levels,
         source=str(source) if source else None,
         imatrix=arguments.imatrix,
         settings=settings,
-        effort="quick" if arguments.quick else "thorough" if arguments.thorough else "normal",
+        effort=effort,
+        time_s=EFFORTS[effort][1] if arguments.time is None else arguments.time,
+        own_questions=own,
         threads=settings.threads or machine.usable_cpus(),
         corpus=corpus,
         questions="demo" if is_demo else "general",
@@ -205,7 +236,12 @@ def levels_of(
     arguments: argparse.Namespace, settings: Settings
 ) -> tuple[tuple[Level, ...], Path | None]:
     """Levels and, where they are made here, their source."""
-    from worker.bench.plan import levels_of_files, levels_of_source, paths_by_name
+    from worker.bench.plan import (
+        QUICK_QUANTS,
+        levels_of_files,
+        levels_of_source,
+        paths_by_name,
+    )
 
     quants = None
     if arguments.quants is not None:
@@ -221,6 +257,8 @@ def levels_of(
         if len(paths) == 1:
             if settings.lora and quants is None:
                 quants = []
+            if arguments.quick and quants is None:
+                return levels_of_source(paths[0], None, arguments.reference, usual=QUICK_QUANTS)
             return levels_of_source(paths[0], quants, arguments.reference)
         files = paths_by_name(paths)
     return levels_of_files(files, quants, arguments.reference), None

@@ -17,8 +17,14 @@ from worker.bench import embedding as vectors
 from worker.bench.embedding import VectorReport
 from worker.bench.report import BenchReport
 from worker.bench.report.changes import Change, Changes
-from worker.bench.report.columns import Column, tables
-from worker.bench.report.words import paragraphs
+from worker.bench.report.columns import Column, fitting, tables
+from worker.bench.report.words import (
+    failures,
+    level_lines,
+    measured_line,
+    scale_lines,
+    verdict_lines,
+)
 from worker.bench.run.runner import Event, Note, Position
 from worker.cli.console import plain, with_title
 from worker.machine import human_bytes
@@ -101,35 +107,35 @@ def vector_table(report: VectorReport, _: int) -> RenderableType:
 
 
 def report_table(report: BenchReport, width: int) -> RenderableType:
-    """The summary and all the words; the files have the other tables.
+    """The summary, the verdict and what the figures mean; the files have everything.
 
     width: characters of a line; where the summary is wider, the rest of it stands below
     """
-    first, *blocks = _blocks(tables(report)[0].columns, report, width)
+    columns = tables(report)[0].columns
+    first, *blocks = _blocks(columns, report, width)
     parts: list[RenderableType] = [with_title(report.model, first)]
     for block in blocks:
         parts += [Text(), block]
-    for title, texts in paragraphs(report):
-        parts.append(Text(f"\n{title}", style="bold"))
-        parts += [plain(text) for text in texts]
+    legend = [f"{column.title}: {column.meaning}." for column in columns]
+    for title, texts in (
+        ("Verdict", verdict_lines(report)),
+        ("Notes", failures(report)),
+        ("Levels", level_lines(report)),
+        ("How to read it", [*legend, *scale_lines(report)]),
+        ("How it was measured", [measured_line(report)]),
+    ):
+        if texts:
+            parts.append(Text(f"\n{title}", style="bold"))
+            parts += [plain(text) for text in texts]
     return Group(*parts)
 
 
 def _blocks(columns: list[Column], report: BenchReport, width: int) -> Iterator[Table]:
     """Tables of as many columns as fit, each beginning with the first one; none is cut off."""
-    name, *rest = columns
-
-    def wide(column: Column) -> int:
-        return 1 + max(map(len, (column.title, *map(column.text, report.levels))))
-
-    while rest:
-        table, room, count = Table(box=None, padding=(0, 1, 0, 0)), width - wide(name), 0
-        while count < len(rest) and (not count or room >= wide(rest[count])):
-            room -= wide(rest[count])
-            count += 1
-        shown, rest = [name, *rest[:count]], rest[count:]
+    for shown in fitting(columns, report.levels, width):
+        table = Table(box=None, padding=(0, 1, 0, 0))
         for column in shown:
-            justify = "left" if column is name else "right"
+            justify = "left" if column is columns[0] else "right"
             table.add_column(column.title, justify=justify, no_wrap=True)
         for level in report.levels:
             table.add_row(*(plain(column.text(level)) for column in shown))
@@ -147,13 +153,20 @@ def _plain_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Tabl
 
 
 def changes_table(changes: Changes) -> RenderableType:
+    """The figures of two reports, what changed first, and how to read that."""
     table = Table(box=None, padding=(0, 1, 0, 0))
     for title in ("level", "figure", "before", "after", "change", ""):
         table.add_column(title, justify="left" if title in ("level", "figure", "") else "right")
     for change in sorted(changes.changes, key=lambda change: not change.is_real):
         table.add_row(*map(plain, _cells(change)))
     a, b = changes.recommended
-    lines = [f"recommended: {a or 'none'} before, {b or 'none'} after"]
+    count = sum(change.is_real for change in changes.changes)
+    lines = [
+        f"{count} of {len(changes.changes)} figures changed. The others differ by less than their "
+        "error, or cannot be compared for the reason beside them.",
+        "± is half of the 95 % interval, and at least what one run differs from another by.",
+        f"recommended: {a or 'none'} before, {b or 'none'} after",
+    ]
     lines += [f"differs: {text}" for text in changes.conditions]
     if changes.only_before:
         lines.append(f"only before: {', '.join(changes.only_before)}")
@@ -167,7 +180,8 @@ def _cells(change: Change) -> list[str]:
     relative = f"{delta / change.before:+.1%}" if change.before else f"{delta:+.4g}"
     if change.margin is not None and change.before:
         relative += f" ± {change.margin / abs(change.before):.1%}"
-    verdict = "real" if change.is_real else change.note or "not real"
+    same = "the same" if delta == 0 else "within the error"
+    verdict = "changed" if change.is_real else change.note or same
     return [change.quant, change.figure, _number(change.before, change.unit),
             _number(change.after, change.unit), relative, verdict]  # fmt: skip
 
@@ -175,4 +189,5 @@ def _cells(change: Change) -> list[str]:
 def _number(value: float, unit: str) -> str:
     if unit == "bytes":
         return human_bytes(round(value))
-    return f"{value:.5g} {unit.removeprefix('tokens')}".rstrip()
+    digits = 0 if abs(value) >= 1000 else 2 if unit == "tokens/s" else 5
+    return f"{value:,.{digits}f} {unit.replace('tokens', 'tok')}".rstrip()

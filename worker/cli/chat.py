@@ -13,7 +13,8 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from worker.cli import serve
+from worker.cli import chat_client, serve
+from worker.cli.address import Address, address_from
 from worker.cli.options import settings_from
 from worker.cli.progress import activity
 from worker.errors import UsageError, WorkerError
@@ -22,7 +23,6 @@ from worker.log import harmless, say
 from worker.values import nonempty
 
 if TYPE_CHECKING:
-    from worker.cli.address import Address
     from worker.cli.answer_view import Show
 
 DESCRIPTION = "Chat with a model in the terminal, or with a running worker."
@@ -57,7 +57,6 @@ def _add_own(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Chat until the user leaves. Raises UsageError, and what the worker raises at its start."""
-    from worker.cli import chat_client
     from worker.cli.answer_view import shows_answers
 
     with _address(arguments) as address:
@@ -75,8 +74,6 @@ def run(arguments: argparse.Namespace) -> int:
 @contextlib.contextmanager
 def _address(arguments: argparse.Namespace) -> Generator[Address]:
     """The worker to talk to, started if none is named. Raises UsageError, WorkerError."""
-    from worker.cli.address import Address, address_from
-
     if arguments.url is not None:
         if arguments.named is not None or arguments.model is not None:
             raise UsageError("--url names a running worker.", hint="Leave the model out.")
@@ -189,8 +186,6 @@ class Chat:
 
     def _answer(self, show: Show) -> None:
         """The answer to the last message, which is forgotten if there is none."""
-        from worker.cli import chat_client
-
         system = [{"role": "system", "content": self._system}] if self._system else []
         pieces = chat_client.stream(self._address, [*system, *self._turns])
         try:

@@ -17,7 +17,7 @@ from worker.chat.places import table_of
 from worker.cli.console import data_console, one_line, write_json
 from worker.cli.model import model_path
 from worker.cli.options import add_options, settings_from
-from worker.cli.progress import bar_on_stderr, of_bytes
+from worker.cli.progress import bar_on_stderr, of_bytes, of_items
 from worker.errors import ModelFileError, quantity
 from worker.hub.catalog import load_catalog
 from worker.machine import human_bytes
@@ -72,9 +72,11 @@ def run(arguments: argparse.Namespace) -> int:
         for each in found:
             progress.about(each.path.name)
             verdict = judge(
-                each, deep=arguments.deep, entries=entries,
+                each,
+                deep=arguments.deep,
+                entries=entries,
                 count=progress.add if arguments.deep else _nothing,
-            )  # fmt: skip
+            )
             if verdict.ok and verdict.code is None:
                 config = load_config(each.path, purpose="serve")
                 found_places = places(config.tokenizer, open_header(each.path))
@@ -144,9 +146,7 @@ class CheckProgress:
 
 
 def _make_bar(total: int, *, in_bytes: bool) -> Any:
-    from rich.progress import MofNCompleteColumn
-
-    columns = of_bytes() if in_bytes else (MofNCompleteColumn(),)
+    columns = of_bytes() if in_bytes else of_items()
     # What is written to stdout is data, and may go to a pipe.
     unredirected = {"redirect_stdout": False, "redirect_stderr": False}
     bar = bar_on_stderr("checking {task.description}", *columns, **unredirected)
@@ -214,10 +214,10 @@ def places(tokenizer: TokenizerConfig | None, header: Header) -> dict[str, str]:
         return {}
     tokens = header.keys.get("tokenizer.ggml.tokens")
 
-    def named(index: int | None) -> str:
+    def name_of(index: int | None) -> str:
         if index is None or not isinstance(tokens, StringArray) or index >= len(tokens):
             return ""
         return str(tokens[index])
 
-    bos, eos = named(tokenizer.bos_id), named(tokenizer.eos_id)
+    bos, eos = name_of(tokenizer.bos_id), name_of(tokenizer.eos_id)
     return table_of(tokenizer.chat_template, bos=bos, eos=eos)

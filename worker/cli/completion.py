@@ -5,6 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 
+import shtab
+
+from worker.cli.main import COMMANDS, parser
+
 DESCRIPTION = "Print a script with which your shell completes commands and options."
 EXAMPLE = (
     "bash: worker completion bash > ~/.local/share/bash-completion/completions/worker; "
@@ -19,9 +23,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    import shtab
-
-    from worker.cli.main import COMMANDS, parser
-
     sys.stdout.write(shtab.complete(parser(*COMMANDS), arguments.shell))
     return 0

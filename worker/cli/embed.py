@@ -55,16 +55,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--truncate", action="store_true", help="cut lines that are too long instead of ending"
     )
-    add_options(
-        parser,
-        "model", "catalog", "pooling", "ctx_size", "batch_size", "threads", "threads_batch",
-        "n_gpu_layers", "backend", "device", "rpc", "tensor_split", "flash_attn", "mmap",
-        "log_level",
-    )  # fmt: skip
+    own = (
+        "model catalog pooling ctx_size batch_size threads threads_batch n_gpu_layers backend "
+        "device rpc tensor_split flash_attn mmap log_level"
+    )
+    add_options(parser, *own.split())
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Vectors to stdout, figures to stderr."""
+    """Vectors to stdout, figures to stderr. Raises UsageError."""
     settings = msgspec.structs.replace(settings_from(arguments), parallel=1)
     log.configure("console", "debug" if settings.verbose else "error")
     from worker.lifecycle.loading import open_backend
@@ -79,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
             if embedder is None or embedder.pooling in ("none", "rank"):
                 raise UsageError(
                     f"{path.name} {prepared.config.task}.",
-                    hint="Name another --model, or how vectors are made: --pooling mean.",
+                    hint="Name an embedding model with --model, or add --pooling mean.",
                 )
             wanted = _some(lines, arguments.skip)
             _embed(arguments, backend, wanted, _writer(arguments, embedder.width))
@@ -144,15 +143,17 @@ def _embed(
                     f"Line {number + 1} has {quantity(len(found), 'token')}, "
                     f"{backend.embedder.max_length} is the most.",
                     hint="Add --truncate, and such lines are cut.",
-                )  # fmt: skip
+                )
         try:
             made = engine.vectors(vectors_wanted(texts, "line"))
         except RequestError as error:
             raise UsageError(error.message, hint=error.hint) from None
-        write([
-            EmbeddedLine(number, len(text), normalise(vector).tolist())
-            for (number, _), text, vector in zip(some, texts, made, strict=True)
-        ])  # fmt: skip
+        write(
+            [
+                EmbeddedLine(number, len(text), normalise(vector).tolist())
+                for (number, _), text, vector in zip(some, texts, made, strict=True)
+            ]
+        )
         count, tokens = count + len(some), tokens + sum(map(len, texts))
         _say(f"\r{quantity(count, 'line')}" if sys.stderr.isatty() else "")
     write(())

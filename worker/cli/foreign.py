@@ -164,8 +164,10 @@ def with_presets(words: Sequence[str]) -> list[str]:
 def add_foreign_flags(parser: argparse.ArgumentParser) -> None:
     """Let `parser` understand all these flags. Its help does not mention them."""
     hidden: dict[str, Any] = {
-        "dest": argparse.SUPPRESS, "default": argparse.SUPPRESS, "help": argparse.SUPPRESS,
-    }  # fmt: skip
+        "dest": argparse.SUPPRESS,
+        "default": argparse.SUPPRESS,
+        "help": argparse.SUPPRESS,
+    }
     for why, flags in NEEDLESS.items():
         for flag in flags.split():
             name = flag.rstrip("=?")

@@ -47,12 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--raw", action="store_true", help="continue the prompt without the chat template"
     )
-    add_options(
-        parser,
-        "model", "catalog", "ctx_size", "threads", "threads_batch", "n_gpu_layers", "backend",
-        "device", "rpc", "tensor_split", "cache_type_k", "cache_type_v", "flash_attn", "mmap",
-        "mmproj", "mmproj_auto", "mmproj_offload", "log_level", *_SAMPLING,
-    )  # fmt: skip
+    own = (
+        "model catalog ctx_size threads threads_batch n_gpu_layers backend device rpc tensor_split "
+        "cache_type_k cache_type_v flash_attn mmap mmproj mmproj_auto mmproj_offload log_level"
+    )
+    add_options(parser, *own.split(), *_SAMPLING)
     parser.add_argument(
         "--image", action="append", default=[], metavar="FILE",
         help="image that the prompt is about; repeat for several",
@@ -60,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Stream the continuation to stdout, figures to stderr."""
+    """Stream the continuation to stdout, figures to stderr. Raises UsageError."""
     settings = msgspec.structs.replace(settings_from(arguments), parallel=1)
     prompt = _prompt(arguments.prompt)
     log.configure("console", "debug" if settings.verbose else "error")
@@ -111,7 +110,9 @@ def _picture(file: str) -> bytes:
     try:
         return Path(file).read_bytes()
     except OSError as error:
-        raise UsageError(f"{file} cannot be read: {error.strerror}.") from None
+        raise UsageError(
+            f"{file} cannot be read: {error.strerror}.", hint="Check the path."
+        ) from None
 
 
 def _about(
@@ -128,7 +129,7 @@ def _about(
         for file, data in images:
             mark = media.mark("image", base64.b64encode(data).decode(), (file, "image"))
             if mark is None:
-                raise UsageError("This model does not accept images.")
+                raise UsageError("This model does not accept images.", hint="Leave --image out.")
             reader.read(reader.digest(data), data, "image")
             said += mark
         said = _apply_template(said + text, vocab, tokenizer)

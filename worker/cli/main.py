@@ -41,6 +41,8 @@ COMMANDS = {
 }
 # Another name of a command -> the command.
 _SAME = {"run": "chat"}
+# How argparse names the argument that an error is about, by all its flags.
+_ARGUMENT = re.compile(r"argument ([^\s:]+): (.*)", re.DOTALL)
 _FLAG = re.compile(r"(?<![\w-])--?[a-zA-Z][\w-]*")
 # A word that names a model and not a command: a file, NAME:QUANT or ORGANIZATION/REPOSITORY.
 _MODEL = re.compile(r".*[/:].*|.*\.gguf", re.IGNORECASE | re.DOTALL)
@@ -65,10 +67,32 @@ _NEXT_STEPS = {
 class _Parser(argparse.ArgumentParser):
     """Raises UsageError instead of exiting, so that all errors look alike."""
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """Errors name options as they were given."""
+        self._given = [word.partition("=")[0] for word in args or ()]
+        return super().parse_known_args(args, namespace)
+
     def error(self, message: str) -> None:  # type: ignore[override]
-        raise UsageError(
-            f"{message[:1].upper()}{message[1:].rstrip('.')}.", hint=f"See `{self.prog} --help`."
-        )
+        raise UsageError(f"{_sentence(message, self._given)}.", hint=f"See `{self.prog} --help`.")
+
+
+def _sentence(message: str, given: Sequence[str]) -> str:
+    """An error of argparse's without its mark: `--port must be a whole number, not 'x'`."""
+    named = _ARGUMENT.fullmatch(message)
+    if named is None:
+        return f"{message[:1].upper()}{message[1:].rstrip('.')}"
+    names, what = named[1].split("/"), named[2].rstrip(".")
+    name = next((each for each in names if each in given), names[0])
+    if counted := re.fullmatch(r"expected (.+?) arguments?", what):
+        plural = "" if counted[1].endswith("one") else "s"
+        return f"{name} needs {counted[1].replace('one', 'a')} value{plural}"
+    if other := re.fullmatch(r"not allowed with argument ([^/]+).*", what):
+        return f"{name} and {other[1]} exclude each other"
+    if chosen := re.fullmatch(r"invalid choice: (.*) \(choose from (.*)\)", what):
+        return f"{name} must be one of {chosen[2].replace(chr(39), '')}, not {chosen[1]}"
+    if what.startswith("ignored explicit argument"):
+        return f"{name} takes no value"
+    return f"{name} {what}"
 
 
 def parser(*wanted: str) -> argparse.ArgumentParser:
@@ -179,6 +203,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     """The arguments. An unknown option is named without its value, which may be a secret.
 
     As in llama-server `_` in an option's name is `-`.
+    Raises UsageError.
     """
     words = with_presets([_with_dashes(word) for word in words])
     # No option in front of the command takes a value, so the first word that is none names it.

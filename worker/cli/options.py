@@ -14,6 +14,8 @@ from worker.settings import OPTIONS, Option, Settings
 from worker.values import AUTO
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
+# What the help says of all options of a topic.
+_ABOUT = {"Generation": "Defaults: a request that sets a field of its own wins."}
 # Fields whose AUTO means that they are left open.
 _OPEN = ("n_gpu_layers", "threads", "threads_batch", "parallel", "seed", "reasoning_budget")
 
@@ -22,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser, *fields: str) -> None:
     """Add the options of the named fields, or all options where none is named, by topic."""
     wanted = (option for option in OPTIONS if not fields or option.field in fields)
     for topic, options in groupby(wanted, lambda option: option.topic):
-        group = parser.add_argument_group(topic)
+        group = parser.add_argument_group(topic, _ABOUT.get(topic))
         for option in options:
             _add(group, option)
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from worker import machine
 from worker.cli.console import data_console, new_table, with_title, write_json
+from worker.cli.main import parse
 from worker.cli.model import model_path, with_draft_path
 from worker.cli.options import add_options, settings_from
 from worker.errors import UsageError, quantity
@@ -42,15 +43,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the same as --model (default: the embedded demo model)",
     )
-    add_options(
-        parser,
-        "model", "catalog", "ctx_size", "parallel", "batch_size", "ubatch_size", "backend",
-        "n_gpu_layers", "cpu_moe", "override_tensor", "device", "rpc", "tensor_split",
-        "split_mode", "main_gpu",
-        "cache_type_k", "cache_type_v", "cache_ram", "flash_attn", "mmap", "draft_model", "draft",
-        "lora", "lora_dir", "lora_memory", "mmproj", "mmproj_auto", "mmproj_offload", "pooling",
-        "override_kv", "rope_scaling", "rope_scale", "rope_freq_base", "yarn_orig_ctx",
-    )  # fmt: skip
+    own = (
+        "model catalog ctx_size parallel batch_size ubatch_size backend n_gpu_layers cpu_moe "
+        "override_tensor device rpc tensor_split split_mode main_gpu cache_type_k cache_type_v "
+        "cache_ram flash_attn mmap draft_model draft lora lora_dir lora_memory mmproj mmproj_auto "
+        "mmproj_offload pooling override_kv rope_scaling rope_scale rope_freq_base yarn_orig_ctx"
+    )
+    add_options(parser, *own.split())
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.add_argument(
         "--request",
@@ -74,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         memory_with,
         wishes_of,
         with_heads,
-    )  # fmt: skip
+    )
     from worker.memory.plan import check_fit, estimate
     from worker.model.config import load_config
 
@@ -90,20 +89,22 @@ def run(arguments: argparse.Namespace) -> int:
     settings = with_heads(config, settings, memory, adapters)
     projector = find_projector(config, settings)
 
-    def fitted(ask: AskBuffers | None = None) -> MemoryPlan:
+    def fit(ask: AskBuffers | None = None) -> MemoryPlan:
         return estimate(config, settings, memory, draft, adapters, projector, ask)
 
-    def asked() -> MemoryPlan:
+    def ask_and_fit() -> MemoryPlan:
         with asking(config) as ask:
-            return fitted(ask)
+            return fit(ask)
 
-    plan = fitted()
+    plan = fit()
     if not memory.devices:
-        plan = plan_in_child(asked) or plan
+        plan = plan_in_child(ask_and_fit) or plan
     if arguments.json:
         write_json(plan)
     else:
         data_console().print(_table(config, settings, plan, projector))
+        if plan.newer:
+            data_console().print(plan.newer, soft_wrap=True, markup=False, highlight=False)
     check_fit(plan, config)
     return 0
 
@@ -231,8 +232,6 @@ def _answer() -> PlanAnswer:
 
     The environment does not count: the worker will run in another.
     """
-    from worker.cli.main import parse
-
     try:
         request = msgspec.json.decode(sys.stdin.buffer.read(), type=PlanRequest)
     except msgspec.DecodeError as error:

@@ -13,23 +13,32 @@ if TYPE_CHECKING:
     from worker.hub.pull import PullProgress
 
 
+def _rich() -> tuple[Any, Any]:
+    """Its console and progress, imported with the first bar: a service need not wait for them."""
+    from rich import console, progress
+
+    return console, progress
+
+
 def bar_on_stderr(text: str, *columns: Any, **more: Any) -> Any:
     """rich's progress: a text, a bar and these columns. It leaves nothing on the terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
-
-    console = Console(stderr=True)
-    return Progress(
-        TextColumn(text, markup=False), BarColumn(), *columns,
-        console=console, transient=True, disable=not console.is_terminal, **more,
-    )  # fmt: skip
+    terminal, made = _rich()
+    console = terminal.Console(stderr=True)
+    parts = made.TextColumn(text, markup=False), made.BarColumn(), *columns
+    is_off = not console.is_terminal
+    return made.Progress(*parts, console=console, transient=True, disable=is_off, **more)
 
 
 def of_bytes() -> tuple[Any, ...]:
     """Columns of what is counted in bytes."""
-    from rich.progress import DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
+    _, made = _rich()
+    size = made.DownloadColumn(binary_units=True)
+    return size, made.TransferSpeedColumn(), made.TimeRemainingColumn()
 
-    return DownloadColumn(binary_units=True), TransferSpeedColumn(), TimeRemainingColumn()
+
+def of_items() -> tuple[Any, ...]:
+    """The column of what is counted one by one."""
+    return (_rich()[1].MofNCompleteColumn(),)
 
 
 @contextlib.contextmanager
@@ -38,12 +47,11 @@ def load_progress(name: str, doing: str = "loading") -> Generator[Callable[[floa
 
     Yields a function that takes the share done, 0 to 1, and returns True, which means to go on.
     """
-    if not sys.stderr.isatty():  # a service need not wait until rich is imported
+    if not sys.stderr.isatty():
         yield lambda _share: True
         return
-    from rich.progress import TaskProgressColumn, TimeElapsedColumn
-
-    columns = TaskProgressColumn(), TimeElapsedColumn()
+    _, made = _rich()
+    columns = made.TaskProgressColumn(), made.TimeElapsedColumn()
     with bar_on_stderr("{task.description}", *columns) as progress:
         task = progress.add_task(f"{doing} {name}", total=1.0)
 
@@ -62,9 +70,8 @@ def activity(doing: str) -> Generator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    from rich.progress import TimeElapsedColumn
-
-    with bar_on_stderr("{task.description}", TimeElapsedColumn()) as progress:
+    elapsed = _rich()[1].TimeElapsedColumn()
+    with bar_on_stderr("{task.description}", elapsed) as progress:
         progress.add_task(doing, total=None)
         yield
 

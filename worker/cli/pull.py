@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 DESCRIPTION = (
     "Download GGUF files into the Hub's cache (HF_HOME), checksum and header "
     "checked; what was interrupted goes on where it stopped. A model is NAME[:QUANT] of the "
-    "catalogue, ORGANISATION/REPOSITORY[@REVISION][:QUANT], or "
-    "hf:ORGANISATION/REPOSITORY[@REVISION]::file=FILE.gguf. Without QUANT it is the largest "
+    "catalogue, ORGANIZATION/REPOSITORY[@REVISION][:QUANT], or "
+    "hf:ORGANIZATION/REPOSITORY[@REVISION]::file=FILE.gguf. Without QUANT it is the largest "
     "encoding up to Q8_0 that fits here with some context: 1.2 times the file and 512 MiB "
     "within the available memory of the host; that of GPUs is not counted. Files above 50 GB "
     "are left to the Hub's own `hf download`. The projector beside it comes too, but with "
@@ -47,7 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Bring the models one after the other. The first failure ends the command."""
+    """Bring the models one after the other. The first failure ends the command. Raises
+    UsageError."""
 
     settings = settings_from(arguments)
     catalog = load_catalog(settings.catalog)
@@ -131,7 +132,7 @@ def _check(catalog: Catalog, arguments: argparse.Namespace) -> int:
     if wrong:
         raise DownloadError(
             f"The Hub does not have all files of {', '.join(wrong)}.",
-            hint="Correct models.toml, or name a file: hf:ORGANISATION/REPOSITORY::file=NAME.gguf",
+            hint="Correct models.toml, or name a file: hf:ORGANIZATION/REPOSITORY::file=NAME.gguf",
             code="FILE_NOT_FOUND",
         )
     return 0

@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the file, or with --dry-run say what it would be."""
+    """Write the file, or with --dry-run say what it would be. Raises UsageError."""
     from worker.llama.quantize.plan import QuantizeOptions, plan
     from worker.llama.quantize.target import quantize
 
@@ -95,8 +95,9 @@ def _table(made: QuantizePlan, *, dry_run: bool) -> Any:
         rows["quantized again"] = (
             f"{quantity(len(made.requantized), 'tensor')} (--allow-requantize)"
         )
-    return pairs(f"{made.type_name} (dry run: nothing was written)" if dry_run else made.type_name,
-                 rows)  # fmt: skip
+    return pairs(
+        f"{made.type_name} (dry run: nothing was written)" if dry_run else made.type_name, rows
+    )
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from worker.cli.foreign import add_foreign_flags, warn_of_foreign_options
 from worker.cli.model import fetch_models
 from worker.cli.options import add_options, environment_help, settings_from
 from worker.cli.progress import load_progress
+from worker.errors import UsageError
 from worker.isolation.keys import protect_key
 from worker.isolation.reach import reach_of
 from worker.isolation.sandbox import enter
@@ -27,9 +28,7 @@ EXAMPLE = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s [MODEL] [--port N] [options]"
-    parser.add_argument(
-        "named", nargs="?", metavar="MODEL", help="the same as --model MODEL"
-    )  # fmt: skip
+    parser.add_argument("named", nargs="?", metavar="MODEL", help="the same as --model MODEL")
     parser.add_argument("--version", action="version", version=f"worker {__version__}")
     add_options(parser)
     parser.add_argument_group(
@@ -49,7 +48,13 @@ def run(arguments: argparse.Namespace) -> int:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     log.configure(settings.log_format, settings.log_level)  # type: ignore[arg-type]
     if settings.log_file is not None:
-        log.copy_to(settings.log_file)
+        try:
+            log.copy_to(settings.log_file)
+        except OSError as error:
+            raise UsageError(
+                f"--log-file {settings.log_file} cannot be written: {error.strerror}.",
+                hint="Name another file.",
+            ) from None
     warn_of_foreign_options(arguments)
     if settings.api_keys:
         protect_key()

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from worker.model.tokenizer import TokenizerConfig
 
 _TEMPLATE_LINES = 6
-_ROLES = ("bos", "eos", "eot", "eom", "unk", "sep", "pad", "cls", "mask",
-          "fim_pre", "fim_suf", "fim_mid", "fim_pad", "fim_rep", "fim_sep")  # fmt: skip
+_ROLES = tuple(
+    "bos eos eot eom unk sep pad cls mask fim_pre fim_suf fim_mid fim_pad fim_rep fim_sep".split()
+)
 
 
 DESCRIPTION = (
@@ -219,7 +220,7 @@ def _tokenizer(tokenizer: TokenizerConfig, header: Header) -> dict[str, str]:
 
     tokens = header.keys.get("tokenizer.ggml.tokens")
 
-    def named(index: int) -> str:
+    def name_of(index: int) -> str:
         text = tokens[index] if isinstance(tokens, StringArray) and index < len(tokens) else None
         return f"{index} {text}" if text is not None else str(index)
 
@@ -228,8 +229,8 @@ def _tokenizer(tokenizer: TokenizerConfig, header: Header) -> dict[str, str]:
     for role in _ROLES:
         index = getattr(tokenizer, f"{role}_id")
         if index is not None:
-            rows[role.replace("_", " ")] = named(index)
-    rows["ends generation"] = ", ".join(map(named, tokenizer.eog_ids)) or "nothing"
+            rows[role.replace("_", " ")] = name_of(index)
+    rows["ends generation"] = ", ".join(map(name_of, tokenizer.eog_ids)) or "nothing"
     added = [role for role in ("bos", "eos", "sep") if getattr(tokenizer, f"add_{role}")]
     rows["added to a text"] = ", ".join(added) or "nothing"
     return rows

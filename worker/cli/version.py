@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import platform
+from importlib.metadata import version as installed
 from typing import TYPE_CHECKING
 
 from worker import __version__, machine
@@ -28,8 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the facts, read from the library itself."""
-    from importlib.metadata import version as installed
-
     from worker.llama import library, soundness, variants
     from worker.llama.calibrate import known_calibrations
 

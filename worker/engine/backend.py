@@ -29,7 +29,7 @@ class Batch:
         slots      int32  the KV cache's sequence id
         outputs    int8   1 where the row's logits are wanted
 
-    Filling llama.cpp's own struct field by field costs 252 µs for 512 rows, slices 1.4 µs.
+    Slices fill all rows at once; llama.cpp's own struct would be filled field by field.
     """
 
     def __init__(self, capacity: int, max_outputs: int | None = None) -> None:
@@ -54,6 +54,7 @@ class Batch:
         """Append a run of tokens at positions from `start`; returns the run's first row.
 
         No row is an output until `outputs` says so.
+        tokens: int32 [n]
         """
         first, last = self.size, self.size + len(tokens)
         self.tokens[first:last] = tokens

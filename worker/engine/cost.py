@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from worker.engine.backend import USUAL_KERNELS, Kernels
 
 # Weight of the newest step in the running estimates.
@@ -63,10 +65,12 @@ class StepCost:
         known = self._decode.get(rows)
         if known is not None:
             return known
-        below = max((n for n in self._decode if n < rows), default=None)
-        above = min((n for n in self._decode if n > rows), default=None)
-        if below is None:
+        numbers = sorted(self._decode)
+        place = bisect_left(numbers, rows)
+        above = numbers[place] if place < len(numbers) else None
+        if not place:
             return self._decode[above] * rows / above if above else 0.0
+        below = numbers[place - 1]
         low = self._decode[below]
         if above is None:
             return low + _NEXT_ROW * low / below * (rows - below)

@@ -66,20 +66,17 @@ class HitRates:
     """How often guesses were right, over all sequences.
 
     rates   share of guessed tokens that are right, the newest count most
+    sure    the same by about which mark they had, see _MARKS
     """
 
     def __init__(self) -> None:
         self.rates: dict[DraftSource, float] = {"text": _FIRST_HIT_RATE, "model": _FIRST_HIT_RATE}
-        self._sure = {source: list(first) for source, first in _FIRST.items()}
+        self.sure = {source: list(first) for source, first in _FIRST.items()}
         self._counts = {source: [0] * len(first) for source, first in _FIRST.items()}
-
-    def chance(self, source: DraftSource, mark: float) -> float:
-        """How often a token with about this mark was right."""
-        return self._sure[source][bisect_right(_MARKS[source], mark)]
 
     def note(self, source: DraftSource, right: bool, mark: float) -> None:
         self.rates[source] += _NEW_OF_ALL * (right - self.rates[source])
-        sure, counts = self._sure[source], self._counts[source]
+        sure, counts = self.sure[source], self._counts[source]
         place = bisect_right(_MARKS[source], mark)
         counts[place] += 1
         weight = max(_NEW_OF_ALL, 1 / (counts[place] + _GRANTED))
@@ -154,7 +151,8 @@ class Draft:
         """
         source = self.source
         here, everywhere = self.rates[source], self._record.rates[source]
-        return min(_MOST, self._record.chance(source, mark) * here / max(everywhere, 1e-3))
+        sure = self._record.sure[source][bisect_right(_MARKS[source], mark)]
+        return min(_MOST, sure * here / max(everywhere, 1e-3))
 
     def chances(self) -> list[float]:
         """How likely each token of the guess is to be accepted; descending, without those that

@@ -141,6 +141,7 @@ class Engine:
         """The state of an ended sequence, of as many of its tokens as are kept; None: of none.
 
         shorten: the first of packed rows
+        tokens is int32 [n], packed rows are uint8 [n].
         """
         return self.scheduler.keeper.take_out(tokens, key, shorten)
 
@@ -159,7 +160,7 @@ class Engine:
         return count
 
     def erase(self, tokens: np.ndarray, key: bytes) -> None:
-        """Forget an ended sequence of these tokens."""
+        """Forget an ended sequence of these tokens. tokens: int32 [n]"""
         self.scheduler.keeper.erase(tokens, key)
         self.snapshot = self._take_snapshot()
 
@@ -182,6 +183,7 @@ class Engine:
         """Step until it has its vectors, for who steps the engine; nothing else may run.
 
         Raises RequestError where the engine cannot take it, else what its last delta tells.
+        Each is float32 [width], or [tokens, width] with one for each token.
         """
         self.check(request)
         self.add(request)

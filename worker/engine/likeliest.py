@@ -32,6 +32,7 @@ def likeliest(logits: np.ndarray, count: int) -> np.ndarray:
 
     The maxima of `count` columns reach the count-th largest maximum. So at least `count` logits do,
     and what does not is none of the largest. All ids where `count` is a large part of them.
+    logits: float32 [vocab_size]; ids are int64.
     """
     width = max(_MAXIMA, 1 << (4 * count).bit_length())
     if width < len(logits):

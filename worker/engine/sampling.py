@@ -145,11 +145,11 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
 
     def with_samplers(self) -> SamplingParams:
         """With those switched off that are not used."""
-        unused = [fields for name, fields in SAMPLERS.items() if name not in self.samplers]
-        if not unused:
-            return self
-        off = {field: value for fields in unused for field, value in fields.items()}
-        return msgspec.structs.replace(self, **off)
+        off: dict[str, float] = {}
+        for name, fields in SAMPLERS.items():
+            if name not in self.samplers:
+                off |= fields
+        return msgspec.structs.replace(self, **off) if off else self
 
     @property
     def weighs_recent(self) -> bool:

@@ -74,13 +74,13 @@ class Outbox(Generic[ItemT]):
             self.ring()
 
     def ring(self) -> None:
-        """Let the loop take out what waits, if there is something; where `put` may be called."""
-        if self._items and not self._is_rung:
-            self._is_rung = True
-            self._wake()
+        """Let the loop take out what waits, if there is something; where `put` may be called.
 
-    def _wake(self) -> None:
-        """Wake the loop, in its own way where the pipe does not take the byte."""
+        The loop is woken in its own way if the pipe does not take the byte.
+        """
+        if not self._items or self._is_rung:
+            return
+        self._is_rung = True
         with contextlib.suppress(OSError):
             if self._write(self._write_fd, b"\0") == 1:
                 return

@@ -41,6 +41,7 @@ _MAGICS: tuple[tuple[bytes, str, str, str], ...] = (
     (b"BZh", "NOT_GGUF", "compressed with bzip2", "Unpack it and pass the .gguf file."),
     (b"\xfd7zXZ", "NOT_GGUF", "compressed with xz", "Unpack it and pass the .gguf file."),
 )
+_OTHER_FILE = "Pass a file that ends in .gguf."
 _HTML = re.compile(rb"\s*(<!doctype html|<html|<\?xml|<head|<body)", re.IGNORECASE)
 _ONNX = re.compile(rb"\x08[\x01-\x0f]\x12.{1,64}?(pytorch|onnx|tf2onnx|keras)", re.DOTALL)
 
@@ -53,6 +54,8 @@ def check_magic(head: bytes, path: str, size: int) -> None:
     if head[:4] == b"GGUF":
         return
     code, what, hint = _identify(head, size)
+    if hint is _OTHER_FILE and name.lower().endswith(".gguf"):
+        hint = AGAIN
     if code == "TRUNCATED":
         raise ModelFileError(
             code,
@@ -88,7 +91,7 @@ def _identify(head: bytes, size: int) -> tuple[str, str, str]:
         return "ONNX", "an ONNX model", "Take a GGUF of the model, or convert the original."
     if head.lstrip()[:1] in (b"{", b"["):
         return "NOT_GGUF", "a JSON file", "Pass the .gguf file that it belongs to."
-    return "NOT_GGUF", "no GGUF file", "Pass a file that ends in .gguf."
+    return "NOT_GGUF", "no GGUF file", _OTHER_FILE
 
 
 def unopenable(path: str, error: OSError | ValueError) -> ModelFileError:

@@ -15,8 +15,9 @@ from worker.gguf.strings import StringArray
 Value = bool | int | float | str | StringArray | NDArray[np.generic]
 
 # GGUF value types, as the format numbers them.
-TYPE_NAMES = ("UINT8", "INT8", "UINT16", "INT16", "UINT32", "INT32", "FLOAT32", "BOOL", "STRING",
-              "ARRAY", "UINT64", "INT64", "FLOAT64")  # fmt: skip
+TYPE_NAMES = tuple(
+    "UINT8 INT8 UINT16 INT16 UINT32 INT32 FLOAT32 BOOL STRING ARRAY UINT64 INT64 FLOAT64".split()
+)
 TYPES = {name: number for number, name in enumerate(TYPE_NAMES)}
 
 DAMAGED = "The file is damaged or cut short; get it again."

@@ -80,6 +80,7 @@ def place(
 
     Each must begin where the one before it ends, rounded up to the alignment. llama.cpp takes
     nothing else, and so there are no holes, no overlaps and no offsets that overflow.
+    Raises ModelFileError.
     """
     tensors: dict[str, TensorInfo] = {}
     expected = 0

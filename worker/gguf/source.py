@@ -33,7 +33,8 @@ class Source:
         self.data = b""
 
     def need(self, end: int, field: str, *, at: int) -> None:
-        """Make sure that bytes up to `end` are in `data`; `field` begins at `at`."""
+        """Make sure that bytes up to `end` are in `data`; `field` begins at `at`. Raises
+        ModelFileError."""
         if end <= len(self.data):
             return
         if end > self.size:
@@ -59,7 +60,8 @@ class Source:
         self.grow(end)
 
     def grow(self, end: int = 0) -> None:
-        """Read more: up to `end`, or a good piece where `end` has been read already."""
+        """Read more: up to `end`, or a good piece where `end` has been read already. Raises
+        ModelFileError."""
         have = len(self.data)
         first = _AT_ONCE if self.size <= _AT_ONCE else _FIRST_READ
         goal = min(self.limit, max(end, have * 4, first))
@@ -91,7 +93,8 @@ class Source:
 
 @contextmanager
 def open_file(path: str) -> Generator[int]:
-    """A descriptor of a regular file, closed with the block. A FIFO or device does not block it."""
+    """A descriptor of a regular file, closed with the block. A FIFO or device does not block it.
+    Raises ModelFileError."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     except (OSError, ValueError) as error:

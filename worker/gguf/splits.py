@@ -19,7 +19,8 @@ _AGAIN = "Download all files of the model again into one folder."
 
 
 def open_header(path: str | os.PathLike[str]) -> Header:
-    """The header of a model. Of a split model it has the tensors of all files."""
+    """The header of a model. Of a split model it has the tensors of all files. Raises
+    ModelFileError."""
     first = read_header(path)
     fields = Fields(first, "")
     count = _uint16(fields, _COUNT)

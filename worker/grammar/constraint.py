@@ -116,6 +116,7 @@ def regex_constraint(text: str, param: str) -> Constraint:
 
 
 def choice_constraint(choices: Sequence[str], param: str, **fields: Any) -> Constraint:
+    """Raises RequestError."""
     if not 0 < len(choices) <= CHOICES.most or not all(choices):
         raise RequestError(
             f"{param} must hold 1 to {CHOICES.most} texts that are not empty.", param=param

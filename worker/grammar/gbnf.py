@@ -95,6 +95,8 @@ class Grammar:
 
     def _stop(self, at: int) -> NoReturn:
         line = self._text.count("\n", 0, at) + 1
+        if at >= len(self._text):
+            self.refuse(f"ends too early, in line {line}: something must follow")
         self.refuse(f"does not parse at line {line}: {self._text[at : at + 20]!r}")
 
     def _alternatives(self, rule: int, at: int) -> int:

@@ -36,11 +36,11 @@ HELD = (
 
 # They change what is valid, and no grammar holds them where `rewriting` leaves them. Any other
 # keyword, "title" for example, is an annotation.
-NOT_HELD: Keywords = frozenset({
-    "uniqueItems", "not", "if", "contains", "minContains", "maxContains", "propertyNames",
-    "dependencies", "dependentRequired", "dependentSchemas", "unevaluatedProperties",
-    "unevaluatedItems", "extends", "disallow", "divisibleBy",
-})  # fmt: skip
+NOT_HELD: Keywords = frozenset(
+    "uniqueItems not if contains minContains maxContains propertyNames dependencies "
+    "dependentRequired dependentSchemas unevaluatedProperties unevaluatedItems extends "
+    "disallow divisibleBy".split()
+)
 
 # What a model may be trusted with: left out, with a word in the log, unless the client says strict.
 LOOK_AROUND, WHOLE = "pattern with a look around", "a whole number beyond 2^53"
@@ -48,35 +48,32 @@ ONE_OF = "oneOf where two may hold"
 TRUSTED: Keywords = frozenset({"uniqueItems", LOOK_AROUND, WHOLE, ONE_OF})
 
 # Keyword -> the only type whose values it is about.
+_ARRAYS = (
+    "items prefixItems additionalItems minItems maxItems uniqueItems contains minContains "
+    "maxContains unevaluatedItems"
+)
+_OBJECTS = (
+    "properties patternProperties additionalProperties required minProperties maxProperties "
+    "propertyNames dependencies dependentRequired dependentSchemas unevaluatedProperties"
+)
 ABOUT: dict[str, str] = {
-    **dict.fromkeys(
-        ("items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems",
-         "contains", "minContains", "maxContains", "unevaluatedItems"),
-        "array",
-    ),
-    **dict.fromkeys(
-        ("properties", "patternProperties", "additionalProperties", "required", "minProperties",
-         "maxProperties", "propertyNames", "dependencies", "dependentRequired",
-         "dependentSchemas", "unevaluatedProperties"),
-        "object",
-    ),
+    **dict.fromkeys(_ARRAYS.split(), "array"),
+    **dict.fromkeys(_OBJECTS.split(), "object"),
     **dict.fromkeys(("pattern", "format", "minLength", "maxLength"), "string"),
     **dict.fromkeys(NUMBERS, "number"),
-}  # fmt: skip
+}
 
 # Schemas behind these hold together with what stands beside them.
 APPLIED = frozenset({"$ref", "anyOf", "oneOf", "allOf"})
-BESIDE = frozenset({
-    "properties", "patternProperties", "additionalProperties", "required",
-    "unevaluatedProperties", "propertyNames",
-})  # fmt: skip
+BESIDE = frozenset(
+    "properties patternProperties additionalProperties required unevaluatedProperties "
+    "propertyNames".split()
+)
 # And these with what they are about, where it says something.
 CONDITIONS = frozenset({"then", "else", "dependentSchemas", "dependencies"})
 
 # Other formats are annotations, as the draft of 2020-12 has it.
-FORMATS = frozenset({
-    "date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri",
-})  # fmt: skip
+FORMATS = frozenset("date-time time date duration email hostname ipv4 ipv6 uuid uri".split())
 
 # Keywords that a grammar holds, but not with every value: left out one group after the other where
 # a schema is too much.

@@ -47,17 +47,18 @@ class Hosts:
             return RequestError(
                 "The header Host must name one host, with or without a port.", param="host"
             )
-        host = bare(_without_port(hosts[0].decode().lower())).removesuffix(".")
-        if not host or self._takes_all or self._is_own(host):
+        host = hosts[0].decode().lower()
+        if not host.endswith("]"):
+            host = host.rpartition(":")[0] or host
+        host = bare(host).removesuffix(".")
+        is_own = host in self._names or host.endswith(self._ends) or is_address(host)
+        if not host or self._takes_all or is_own:
             return None
         return ForeignHostError(
             "The header Host has a name that this worker does not know.",
             hint=f"Start it with --allowed-hosts {host}, or with a key.",
             param="host",
         )
-
-    def _is_own(self, host: str) -> bool:
-        return host in self._names or host.endswith(self._ends) or is_address(host)
 
 
 def is_address(host: str) -> bool:
@@ -76,10 +77,6 @@ def is_loopback(host: str) -> bool:
     address = ipaddress.ip_address(host)
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return (mapped or address).is_loopback
-
-
-def _without_port(host: str) -> str:
-    return host if host.endswith("]") else host.rpartition(":")[0] or host
 
 
 def _is_one(host: bytes) -> bool:

@@ -8,9 +8,9 @@ PAGE = "/"
 # Open to everybody. SageMaker probes /ping, KServe the last two, which are the Open Inference
 # Protocol's.
 HEALTH = [
-    PAGE, "/health", "/v1/health", "/livez", "/readyz", "/ping", "/v2/health/live",
-    "/v2/health/ready",
-]  # fmt: skip
+    PAGE,
+    *"/health /v1/health /livez /readyz /ping /v2/health/live /v2/health/ready".split(),
+]
 PROGRESS = "/v1/loading/progress"
 METRICS = "/metrics"
 REQUESTS = "/v1/requests"
@@ -19,24 +19,21 @@ ONE_REQUEST = REQUESTS + "/"
 MESSAGES = "/v1/messages"
 OLLAMA = "/api/"
 # Where llama-server's own clients ask.
-LLAMA = frozenset({
-    "/completion", "/completions", "/infill", "/apply-template", "/embedding", "/embeddings",
-})  # fmt: skip
+LLAMA = frozenset("/completion /completions /infill /apply-template /embedding /embeddings".split())
 # Where a full queue is told before anything else is done; jobs have their own words for it.
-WRITING = frozenset({
-    "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/infill",
-    "/completion", "/completions", "/api/chat", "/api/generate",
-})  # fmt: skip
+WRITING = frozenset(
+    "/v1/completions /v1/chat/completions /v1/responses /v1/messages /infill /completion "
+    "/completions /api/chat /api/generate".split()
+)
 # Text-embeddings-inference's own; it has /rerank too.
 TEI = frozenset({"/embed", "/embed_all", "/similarity", "/predict"})
 # Where Cohere's, Voyage's and Jina's clients may ask.
-VECTORS = frozenset({
-    "/v1/embeddings", "/v1/embed", "/v2/embed", "/v1/rerank", "/v2/rerank", "/rerank",
-    "/v1/reranking", "/reranking",
-})  # fmt: skip
-GENERATING = WRITING | TEI | VECTORS | {
-    "/embedding", "/embeddings", "/pooling", "/api/embed", "/api/embeddings", "/v1/score", "/score",
-}  # fmt: skip
+VECTORS = frozenset(
+    "/v1/embeddings /v1/embed /v2/embed /v1/rerank /v2/rerank /rerank /v1/reranking "
+    "/reranking".split()
+)
+_OTHERS = "/embedding /embeddings /pooling /api/embed /api/embeddings /v1/score /score"
+GENERATING = WRITING | TEI | VECTORS | set(_OTHERS.split())
 # llama-server has these without /v1 too, for clients whose base address lacks it.
 _SHORT = ("/chat/completions", "/models", "/responses")
 SHUTDOWN = ["/shutdown", "/v1/shutdown", "/v1/admin/shutdown"]

@@ -69,30 +69,27 @@ class _Outlet:
 
     Its head goes with what follows in the same turn of the event loop, in one call of the system.
 
+    answer       whose head is to come
     close_whole  closes once the rest of the request has come
     """
 
-    __slots__ = ("_answer", "_head", "_loop", "_write", "close_whole", "is_closing")
+    __slots__ = ("_head", "_loop", "_write", "answer", "close_whole", "is_closing")
 
     def __init__(self, transport: asyncio.Transport, close_whole: Callable[[], None]) -> None:
         self._write = transport.write
         self._loop = asyncio.get_running_loop()
-        self._answer: RequestResponseCycle | None = None  # whose head is to come
+        self.answer: RequestResponseCycle | None = None
         self._head = b""
         self.is_closing = transport.is_closing
         self.close_whole = close_whole
 
-    def begin(self, answer: RequestResponseCycle) -> None:
-        """What is written from now on is this answer's."""
-        self._answer = answer
-
     def write(self, data: bytes) -> None:
-        answer = self._answer
+        answer = self.answer
         if answer is None or not answer.response_started:  # that is `100 Continue`
             self._write(self._head + data)
             self._head = b""
             return
-        self._answer = None
+        self.answer = None
         if answer.scope["method"] == "HEAD":  # nothing follows
             self._write(data)
         else:
@@ -271,6 +268,7 @@ class Protocol(HttpToolsProtocol, Connection):
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
+        """Raises ValueError: the parser answers 400 and closes."""
         self._count(url)
         if self._header_bytes > PATH.most:
             raise ValueError("too long a path")  # the parser answers 400 and closes
@@ -282,6 +280,7 @@ class Protocol(HttpToolsProtocol, Connection):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
+        """Raises ValueError, as `on_url`."""
         self._unread = 0
         if self.parser.should_upgrade() or self._is_ending:
             return  # it comes again, see `_feed`; or nobody answers it
@@ -332,7 +331,7 @@ class Protocol(HttpToolsProtocol, Connection):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._answering = cycle
         cycle.transport = self._outlet
-        self._outlet.begin(cycle)
+        self._outlet.answer = cycle
         if self.is_guest:
             cycle.keep_alive = False
         cycle.scope[WIRE] = Wire(cycle)  # type: ignore[typeddict-unknown-key]

@@ -53,7 +53,8 @@ def _listen(host: str, port: int) -> list[socket.socket]:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """One listening TCP socket, of the first address that the host has; else as `listen`."""
+    """One listening TCP socket, of the first address that the host has; else as `listen`. Raises
+    UsageError."""
     try:
         family, _, _, _, address = socket.getaddrinfo(
             bare(host), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

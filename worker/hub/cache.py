@@ -69,7 +69,8 @@ class RepoCache:
         return self.folder / "snapshots" / commit / file
 
     def publish(self, blob: Path, commit: str, file: str) -> Path:
-        """Give checked bytes the name that the commit has for them; returns the path to use."""
+        """Give checked bytes the name that the commit has for them; returns the path to use. Raises
+        OSError."""
         pointer = self.pointer(commit, file)
         if pointer.is_symlink() or pointer.exists():
             return pointer

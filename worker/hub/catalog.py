@@ -61,7 +61,7 @@ class Catalog(msgspec.Struct, frozen=True):
     entries: dict[str, Entry]
 
     def find(self, name: str) -> Entry:
-        """The entry of that name, in any case of letters. UsageError where there is none."""
+        """The entry of that name, in any case of letters. Raises UsageError where there is none."""
         entry = self.entries.get(name.lower())
         if entry is not None:
             return entry
@@ -122,7 +122,7 @@ def _entry(name: str, table: Any) -> Entry:
         raise ValueError("the name must be lower-case letters, digits, '.', '_' and '-'")
     entry = msgspec.convert(table, Entry)
     if not _REPO.fullmatch(entry.repo):
-        raise ValueError(f"repo must be ORGANISATION/NAME, not {entry.repo!r}")
+        raise ValueError(f"repo must be ORGANIZATION/NAME, not {entry.repo!r}")
     if not entry.revision:
         raise ValueError("revision must not be empty")
     if entry.revision.startswith("/") or ".." in entry.revision.split("/"):

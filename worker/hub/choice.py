@@ -108,7 +108,8 @@ def offers(files: Mapping[str, int], no_models: Container[str] = ()) -> list[Off
 
 
 def only(candidates: list[OfferedFile], quant: str, name: str) -> OfferedFile:
-    """The candidate in that encoding. UsageError where there is none, or more than one."""
+    """The candidate in that encoding. Raises UsageError where there is none, or more
+    than one."""
     matching = [offer for offer in candidates if offer.quant == quant]
     if len(matching) == 1:
         return matching[0]
@@ -121,7 +122,7 @@ def only(candidates: list[OfferedFile], quant: str, name: str) -> OfferedFile:
     known = ", ".join(sorted({offer.quant for offer in candidates if offer.quant})) or "none"
     raise UsageError(
         f"{name} has no {quant}; its encodings: {known}.",
-        hint="Name one of them, or a file: hf:ORGANISATION/REPOSITORY::file=NAME.gguf",
+        hint="Name one of them, or a file: hf:ORGANIZATION/REPOSITORY::file=NAME.gguf",
     )
 
 

@@ -59,8 +59,8 @@ def parse(text: str) -> Reference:
         if not match or not _stays_inside(match["revision"], match["file"]):
             raise UsageError(
                 f"{text!r} is no reference to a model on the Hub.",
-                hint="Write hf:ORGANISATION/REPOSITORY@REVISION::file=NAME.gguf, or "
-                "hf:ORGANISATION/REPOSITORY:Q4_K_M.",
+                hint="Write hf:ORGANIZATION/REPOSITORY@REVISION::file=NAME.gguf, or "
+                "hf:ORGANIZATION/REPOSITORY:Q4_K_M.",
             )
         return _remote(match)
     path = Path(text)

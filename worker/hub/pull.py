@@ -94,7 +94,7 @@ def find(
     if isinstance(reference, Path):
         raise UsageError(
             f"{reference} is a file, not a model on the Hub.",
-            hint="Name one of `worker pull --list`, or ORGANISATION/REPOSITORY:Q4_K_M.",
+            hint="Name one of `worker pull --list`, or ORGANIZATION/REPOSITORY:Q4_K_M.",
         )
     if isinstance(reference, Named):
         found = _file_of(reference, catalog.find(reference.name), memory)

@@ -21,15 +21,15 @@ from worker.settings import Settings
 # Shared libraries: of the C library, of Python's modules that are imported when they are needed.
 _LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache")
 # Memory, CPUs and the limits of containers, which plans and metrics are made of.
-_KERNEL = (
-    "/proc/self", "/proc/meminfo", "/proc/stat", "/proc/cpuinfo", "/proc/sys/vm",
-    "/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm/transparent_hugepage",
-)  # fmt: skip
+_KERNEL = tuple(
+    "/proc/self /proc/meminfo /proc/stat /proc/cpuinfo /proc/sys/vm /sys/devices/system "
+    "/sys/fs/cgroup /sys/kernel/mm/transparent_hugepage".split()
+)
 # Where names of hosts are looked up, and the local time.
-_NAMES = (
-    "/etc/hosts", "/etc/host.conf", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/gai.conf",
-    "/etc/services", "/etc/localtime",
-)  # fmt: skip
+_NAMES = tuple(
+    "/etc/hosts /etc/host.conf /etc/resolv.conf /etc/nsswitch.conf /etc/gai.conf "
+    "/etc/services /etc/localtime".split()
+)
 _DEVICES = ("/dev/null", "/dev/urandom", "/dev/random", "/dev/zero")
 _CERTIFICATES = ("/etc/ssl", "/etc/pki", "/usr/share/ca-certificates")
 _COLLECTOR = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
@@ -54,7 +54,7 @@ class SandboxReach(msgspec.Struct, frozen=True):
 
 def reach_of(
     settings: Settings, model: Path, environ: Mapping[str, str] = os.environ
-) -> SandboxReach:  # fmt: skip
+) -> SandboxReach:
     """What a worker with these settings needs once it has started; what does not exist is left
     out."""
     reads = [*_code(environ), *_LIBRARIES, *_KERNEL, *_NAMES, *_files(settings, model)]

@@ -181,7 +181,9 @@ class ServedAdapters:
         Raises NotFoundError for a model or a number that is not here, RequestError for a scale that
         cannot be and where both fields name adapters.
         """
-        adapter = self._adapter_named(model)
+        name = (model or "").removesuffix(_OLLAMAS_TAG)
+        # Where there can be no adapters any name is the model's.
+        adapter = self.find(name) if name and (self._may_change or self._by_name) else None
         if scales is None:
             if adapter is not None:
                 return self._choice({adapter.id: adapter.scale}, adapter.name)
@@ -226,11 +228,6 @@ class ServedAdapters:
                 code="model_not_found",
             )
         return adapter
-
-    def _adapter_named(self, model: str | None) -> Adapter | None:
-        """Where there can be no adapters any name is the model's."""
-        name = (model or "").removesuffix(_OLLAMAS_TAG)
-        return self.find(name) if name and (self._may_change or self._by_name) else None
 
     def _choice(self, scales: Mapping[int, float], name: str | None = None) -> AdapterChoice:
         if not any(scales.values()):

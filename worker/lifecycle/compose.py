@@ -16,15 +16,17 @@ from worker.engine.drafts.guesser import Drafting
 from worker.engine.embedding import EmbeddingLane
 from worker.engine.engine import Engine
 from worker.engine.thread import EngineThread
-from worker.errors import WorkerError
+from worker.errors import RequestError, WorkerError
 from worker.lifecycle.adapter_loader import AdapterLoader
 from worker.lifecycle.adapters import ServedAdapters
+from worker.lifecycle.default_sampling import default_constraint, unusable_default
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.loading import Native, gpu_bytes, open_backend, open_draft
 from worker.lifecycle.media import MediaReader
 from worker.lifecycle.persistence import Recalled, open_store
 from worker.lifecycle.prepared import Prepared
 from worker.lifecycle.slots import named_slots
+from worker.llama.backend import LlamaBackend
 from worker.llama.companion import Heads
 from worker.llama.process.pipe import write
 from worker.llama.weights import Weights
@@ -102,6 +104,7 @@ def load_parts(
     """
     backend, draft = open_backend(weights, settings, prepared), None
     try:
+        _compile_default(settings, backend)
         with timed("draft"):
             try:
                 draft = open_draft(settings, prepared, backend)
@@ -122,6 +125,16 @@ def load_parts(
     except BaseException:
         Native(backend, draft).close()
         raise
+
+
+def _compile_default(settings: Settings, backend: LlamaBackend) -> None:
+    """Raise UsageError if no answer of this model can have the form that the options ask for."""
+    constraint = default_constraint(settings)
+    if constraint is not None:
+        try:
+            backend.guides.matcher_of(constraint)
+        except RequestError as error:
+            raise unusable_default(error) from None
 
 
 def _drafting(settings: Settings, made: LoadedParts) -> Drafting:

@@ -36,6 +36,9 @@ _STRETCH = 4 << 20
 # Seconds before each of them while nobody asks, and beside requests.
 _IDLE_S, _BESIDE_S = 0.02, 0.5
 
+# Kind of a medium -> what managers call a model that takes it.
+_PERCEIVES = {"image": "vision", "audio": "audio"}
+
 _log = log.get("lifecycle")
 
 
@@ -95,8 +98,7 @@ class Loaded:
         """Which media it takes: vision, audio."""
         if self.media is None:
             return ()
-        ready = self.media.ready
-        return ("vision",) * ready.sees + ("audio",) * ready.hears
+        return tuple(_PERCEIVES[kind] for kind in self.media.ready.kinds)
 
     def check_writes(self) -> None:
         """Raise RequestError where the model writes no text."""

@@ -113,8 +113,7 @@ def open_backend(
 def usual_threads(config: ModelConfig) -> int:
     """One compute thread for each 16 MiB of weights, at most one for each CPU.
 
-    Those of a small model mostly wait for each other: the demo model (10 MB) computes a row in 0.25
-    ms with one thread and in 0.65 with two.
+    Those of a small model mostly wait for each other: several are slower than one.
     """
     return max(1, min(machine.usable_cpus(), config.size_bytes // _THREAD_BYTES))
 

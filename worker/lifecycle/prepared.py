@@ -78,6 +78,7 @@ def prepare(path: Path, settings: Settings, *, sees: bool = True) -> Prepared:
     devices = find_devices(settings)
     check_task(config, settings)
     check_template(config, settings)
+    _check_defaults(config, settings)
     draft = load_draft(config, settings)
     adapters = load_adapters(config, settings)
     control = _load_control(config, settings)
@@ -146,6 +147,9 @@ def check_task(config: ModelConfig, settings: Settings) -> None:
         "--lora": bool(settings.lora),
         "--lora-dir": bool(settings.lora_dir),
         "--control-vector": bool(settings.control_vector),
+        "--grammar": settings.grammar is not None,
+        "--json-schema": settings.json_schema is not None,
+        "--logit-bias": settings.logit_bias is not None,
         "--cache-ram": bool(settings.cache_ram),
         "--cache-dir": settings.cache_dir is not None,
     }
@@ -178,6 +182,14 @@ def check_template(config: ModelConfig, settings: Settings) -> None:
             f"--chat-template {given[:50]} names no template.",
             hint=f"Known are {', '.join(known)}. A text with {{ is the template itself.",
         )
+
+
+def _check_defaults(config: ModelConfig, settings: Settings) -> None:
+    """Raise UsageError for defaults of requests that the model can never hold."""
+    if (settings.grammar, settings.json_schema, settings.logit_bias) != (None, None, None):
+        from worker.lifecycle.default_sampling import check_defaults  # few starts need it
+
+        check_defaults(config, settings)
 
 
 def wishes_of(settings: Settings) -> Wishes:

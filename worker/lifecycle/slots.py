@@ -82,7 +82,9 @@ class NamedSlots:
         """Raise RequestError where there is no such slot."""
         count = self._engine.snapshot.max_running
         if not 0 <= number < count:
-            raise RequestError(f"Slots are 0 to {count - 1}.", param=param)
+            raise RequestError(
+                f"There is no slot {number}.", param=param, hint=f"Name one from 0 to {count - 1}."
+            )
 
     def note(self, number: int, key: bytes, tokens: tuple[int, ...]) -> None:
         """What the newest request said that named the slot."""

@@ -122,7 +122,9 @@ class LlamaBackend:
         self.seconds[part] = time.perf_counter() - begun
 
     def decode(self) -> None:
-        self.spin.time_batch(self.context.decode)
+        started = time.perf_counter()
+        self.context.decode()
+        self.spin.count_decode(time.perf_counter() - started)
 
     def load_adapter(self, digest: bytes, file: ModelFile) -> None:
         """Load an adapter beside the others, between two batches. Raises as `Adapters.load`."""
@@ -217,8 +219,8 @@ class LlamaBackend:
     def warm_up(self) -> None:
         """Decode a little, so that the first request does not wait for memory to be touched.
 
-        On a CPU that is the one token which shows how states are laid out. Four rows more would
-        touch another 2 MB, and take 150 ms for a Llama-1B.
+        On a CPU that is the one token which shows how states are laid out. More rows would
+        touch little more memory, and delay `ready`.
         It runs in the thread `warm-up`, which ends. libgomp keeps a team of threads for each thread
         that decoded; a team that stays counts as wanting CPUs, and all threads then spin less.
         It computes with one thread, because others import what they need meanwhile.

@@ -2,10 +2,9 @@
 
 **Fused**, llama.cpp's flash attention, reads keys and values cell by cell and writes no scores
 down. **Plain** multiplies queries, scores and values as matrices. On a CPU neither is always
-faster: after 700 tokens eight rows of a step took 2.3 times as long fused on one machine, and 0.93
-times on another. It depends on the CPU, on how llama.cpp is built for it, and on the heads, so it
-is timed on a model of one layer with such heads and random weights: in CPU time of one thread,
-which a busy machine hardly changes.
+faster: it depends on the CPU, on how llama.cpp is built for it, and on the heads. So it is timed on
+a model of one layer with such heads and random weights: in CPU time of one thread, which a busy
+machine hardly changes.
 """
 
 from __future__ import annotations

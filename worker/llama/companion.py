@@ -113,11 +113,11 @@ class Heads(Companion):
         self.fed = context.feed(self._width)
 
     def hidden_state(self, row: int) -> np.ndarray:
-        """The row's hidden state; all rows of its batch have outputs."""
+        """The row's hidden state, float32 [width]; all rows of its batch have outputs."""
         return hidden_states.hidden_rows(self.context.handle, row + 1, self._width)[row]
 
     def model_hidden_state(self, rows: int) -> np.ndarray:
-        """The model's hidden states in the rows that it computed last."""
+        """The model's hidden states in the rows that it computed last, float32 [rows, width]."""
         return hidden_states.hidden_rows(self._beside.handle, rows, self._width)
 
 

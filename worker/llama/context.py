@@ -285,7 +285,8 @@ class Context:
         raise BatchError(f"llama.cpp failed to compute a batch (code {code}).")
 
     def logits(self, row: int) -> np.ndarray:
-        """The logits of output row `row`, float32 [vocab_size]; valid until the next decode."""
+        """The logits of output row `row`, float32 [vocab_size]; valid until the next decode. Raises
+        BatchError."""
         found = native.llama_get_logits_ith(self.handle, row)
         if not found:
             raise BatchError(f"Row {row} has no logits.")
@@ -328,6 +329,7 @@ class Context:
         """Replace what the slot holds; False: nobody knows what it holds now, drop it.
 
         first: the windowed layers' cells of earlier positions are empty, though llama.cpp has them
+        blob: uint8 [n]
         """
         self._first[slot] = first
         data = library.pointer_to(blob)

@@ -80,7 +80,8 @@ class LlamaEmbedder:
         self._types = _token_types(weights) if is_rank else None
 
     def compute(self) -> np.ndarray:
-        """Hidden states of the batch, float32 [rows, width], valid until the next step."""
+        """Hidden states of the batch, float32 [rows, width], valid until the next step. Raises
+        BatchError."""
         batch, rows = self.batch, self.batch.size
         self._last = self.contexts[rows <= self._num_short]
         if self._fills and self._num_short < rows < _TILE:
@@ -97,7 +98,8 @@ class LlamaEmbedder:
         return library.floats(found, self.batch.size * self.width).reshape(-1, self.width)
 
     def scores(self, slots: Sequence[int]) -> np.ndarray:
-        """What the classifier made of the slots' texts, float32 [slots, width]; after `compute`."""
+        """What the classifier made of the slots' texts, float32 [slots, width]; after `compute`.
+        Raises BatchError."""
         made = np.empty((len(slots), self.width), np.float32)
         for place, slot in enumerate(slots):
             found = native.llama_get_embeddings_seq(self._last.handle, slot)  # pyright: ignore

@@ -29,7 +29,7 @@ def bare_package() -> Generator[Any]:
 
     Gives what stands for the package meanwhile, or the package where it is there already.
     That of llama_cpp imports its high-level API, and with it templates, a disk cache, sqlite and
-    multiprocessing: 60 ms for what nobody here calls. Whoever imports the package later gets it
+    multiprocessing, which nobody here calls. Whoever imports the package later gets it
     whole, with the modules that are there already.
     """
     name = "llama_cpp"

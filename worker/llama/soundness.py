@@ -35,6 +35,11 @@ _HIDDEN = {
 }
 _CODE = "NOT_PROVEN"
 _HINT = "`make install` builds it for this CPU, without a feature that fails the self-test."
+_AGAIN_HINT = "Start again; if memory is short, free some."
+_LOAD_HINT = (
+    "Its shared libraries do not fit each other or this system: `make install` builds them here; "
+    "name another compiler with CXX=... if that one's libraries fail too."
+)
 _begun: dict[str, Proof] = {}
 _begun_lock = threading.Lock()
 
@@ -43,6 +48,15 @@ class Features(msgspec.Struct, frozen=True, tag="features"):
     """Of the CPU, which the library uses, as ggml names them."""
 
     names: tuple[str, ...]
+
+
+class Loading(msgspec.Struct, frozen=True, tag="loading"):
+    """What is loaded next; no kernel computes anything in it."""
+
+    what: str
+
+    def __str__(self) -> str:
+        return f"it loads {self.what}, before a kernel computes"
 
 
 class ProofCase(msgspec.Struct, frozen=True, tag="case"):
@@ -80,7 +94,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     worst: float
 
 
-ProofFrame = Features | ProofCase | WrongCase | Done
+ProofFrame = Features | Loading | ProofCase | WrongCase | Done
 _decoder = msgspec.json.Decoder(ProofFrame)
 
 
@@ -93,6 +107,7 @@ class Soundness(msgspec.Struct, frozen=True, kw_only=True):
     cases     that were right
     worst     the largest error among them: squared error over squared logits
     problem   what is wrong, as a clause; "": nothing
+    at_load   it ended while it was loaded: no kernel is to blame, and so no feature of the CPU
     """
 
     features: tuple[str, ...]
@@ -101,6 +116,7 @@ class Soundness(msgspec.Struct, frozen=True, kw_only=True):
     cases: int = 0
     worst: float = 0.0
     problem: str = ""
+    at_load: bool = False
 
     def __str__(self) -> str:
         return f"{self.cases} cases right in {self.seconds:.1f} s, using {', '.join(self.features)}"
@@ -112,6 +128,12 @@ class Soundness(msgspec.Struct, frozen=True, kw_only=True):
 
     def require(self) -> None:
         """Raise BackendError where the library is not to be used on this CPU."""
+        if self.problem and self.at_load:
+            raise BackendError(
+                f"The installed llama.cpp cannot be loaded: it {self.problem}.",
+                hint=_LOAD_HINT,
+                code=_CODE,
+            )
         if self.problem:
             used = ", ".join(self.features) or "unknown"
             raise BackendError(
@@ -194,7 +216,8 @@ def key(variant: str = "") -> str:
 
 
 def library_folder() -> Path:
-    """Where the bindings keep llama.cpp's libraries; found without loading any."""
+    """Where the bindings keep llama.cpp's libraries; found without loading any. Raises
+    BackendError."""
     spec = importlib.util.find_spec("llama_cpp")
     if spec is None or spec.origin is None:
         raise BackendError(
@@ -254,7 +277,9 @@ class _ProofChild:
 
     def verdict(self) -> Soundness:
         """Wait for its end, and say what its frames and its end mean. Raises BackendError."""
-        case, features, problem, done = ProofCase("", 0), tuple[str, ...](), "", None
+        # The first things that a process does are Python's and the loader's.
+        where: Loading | ProofCase = Loading("its libraries")
+        features, problem, done = tuple[str, ...](), "", None
         deadline = time.monotonic() + PATIENCE_S
         with contextlib.closing(self._child):
             try:
@@ -263,10 +288,10 @@ class _ProofChild:
                     match said:
                         case Features() as found:
                             features = found.names
-                        case ProofCase() as found:
-                            case = found
+                        case Loading() | ProofCase() as found:
+                            where = found
                         case WrongCase() as found:
-                            problem = f"computes {case} wrongly, {found}"
+                            problem = f"computes {where} wrongly, {found}"
                         case Done() as found:
                             done = found
             except TimeoutError:
@@ -276,9 +301,7 @@ class _ProofChild:
                     code=_CODE,
                 ) from None
             if done is None and not problem:
-                problem = _problem(
-                    self._child.ending(), str(case) if case.encoding else "its start"
-                )
+                problem = _problem(self._child.ending(), where)
         return Soundness(
             features=features,
             proven=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -286,17 +309,20 @@ class _ProofChild:
             cases=done.cases if done else 0,
             worst=round(done.worst, 6) if done else 0.0,
             problem=problem,
+            at_load=bool(problem) and isinstance(where, Loading),
         )
 
 
-def _problem(ending: ProcessEnd, where: str) -> str:
+def _problem(ending: ProcessEnd, where: Loading | ProofCase) -> str:
     """What is wrong where the child ended early; raises BackendError where that says nothing."""
+    is_loading = isinstance(where, Loading)
+    place = f"while {where}" if is_loading else f"at {where}"
     if ending.fault:
-        return f"dies of {ending.fault} at {where}"
+        return f"dies of {ending.fault} {place}"
     if "llama.cpp gave up" in ending.last:  # a failed assertion, in our words
-        return f"gives up at {where}: {ending.last.partition('gave up: ')[2].rstrip('.')}"
+        return f"gives up {place}: {ending.last.partition('gave up: ')[2].rstrip('.')}"
     raise BackendError(
-        f"llama.cpp could not be proven on this CPU: the self-test ended at {where} with {ending}.",
-        hint="Start again; if memory is short, free some.",
+        f"llama.cpp could not be proven on this CPU: the self-test ended {place} with {ending}.",
+        hint=_LOAD_HINT if is_loading and ending.code > 0 else _AGAIN_HINT,
         code=_CODE,
     )

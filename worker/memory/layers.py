@@ -12,10 +12,10 @@ from worker.model.config import ModelConfig
 
 _RECURRENT = frozenset({"mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"})
 # Layers without KV heads are recurrent.
-_HYBRID = frozenset({
-    "jamba", "plamo2", "granitehybrid", "lfm2", "lfm2moe", "nemotron_h", "nemotron_h_moe",
-    "kimi-linear", "kimi-k3", "bailingmoe3", "glm5-next",
-})  # fmt: skip
+_HYBRID = frozenset(
+    "jamba plamo2 granitehybrid lfm2 lfm2moe nemotron_h nemotron_h_moe kimi-linear "
+    "kimi-k3 bailingmoe3 glm5-next".split()
+)
 # Every fourth layer is attention, the others are recurrent.
 _INTERVAL = frozenset({"qwen3next", "qwen35", "qwen35moe", "qwen4exp", "minimax-01"})
 _ATTENTION_INTERVAL = 4

@@ -49,6 +49,7 @@ from worker.memory.offload import (
 )
 from worker.memory.saved_states import MIB, copy_bytes, memory_limit, state_bytes
 from worker.model.adapter import AdapterConfig
+from worker.model.architectures import doubt
 from worker.model.config import ModelConfig
 from worker.model.projector import ProjectorConfig
 from worker.settings import Settings
@@ -115,6 +116,8 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     kv_bytes_per_token  what one more cell of context costs in the KV cache
     devices             the same bytes by device
     is_asked            llama.cpp said what contexts take; else it is estimated
+    newer               what is not known, for the architecture is newer than the worker; None: all
+                        is
     """
 
     num_cells: int
@@ -143,6 +146,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     fits: bool
     devices: tuple[Placement, ...]
     is_asked: bool = False
+    newer: str | None = None
 
 
 class ContextBytes(NamedTuple):
@@ -209,12 +213,13 @@ def plan_memory(
 ) -> MemoryPlan:
     """The plan for this model. Raises UsageError or DoesNotFitError.
 
-    asking: opens what is asked, if an error of the estimate could decide whether the plan fits
+    asking: opens what is asked, if an error of the estimate could decide whether the plan fits, or
+    if the architecture is newer than the worker
     """
     adapters = tuple(adapters)
     plan = estimate(config, settings, memory, draft, adapters, projector)
     is_tight = not plan.fits or plan.total_bytes > _TIGHT * plan.available_bytes
-    if asking is not None and is_tight and not memory.devices:
+    if asking is not None and (is_tight or plan.newer) and not memory.devices:
         with asking() as ask:
             plan = estimate(config, settings, memory, draft, adapters, projector, ask)
     check_fit(plan, config)
@@ -500,6 +505,7 @@ def _sum(
         fits=holds and cache <= spare,
         devices=devices,
         is_asked=said is not None,
+        newer=doubt(config.architecture),
     )
 
 

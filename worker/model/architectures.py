@@ -16,8 +16,8 @@ def doubt(name: str) -> str | None:
     if name in KNOWN:
         return None
     return (
-        f"The architecture {name} is newer than this worker: llama.cpp alone checks its tensors, "
-        "and the memory plan is an estimate."
+        f"The architecture {name} is newer than this worker: metadata, vocabulary and weights are "
+        "checked, but only llama.cpp knows which tensors it needs. The memory plan is an estimate."
     )
 
 

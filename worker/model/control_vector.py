@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from worker.gguf.header import RECONVERT, TensorInfo, refuse
+from worker.gguf.header import TensorInfo, refuse
 from worker.gguf.quant import ENCODINGS
 from worker.gguf.reader import read_header
 from worker.model.config import ModelConfig
@@ -57,7 +57,11 @@ def load_control_vector(
         header = read_header(file)
         name = Path(file).name
         if header.keys.get("general.architecture") != "controlvector" or not header.tensors:
-            raise refuse("NOT_CONTROL_VECTOR", f"{name} is not a control vector.", hint=RECONVERT)
+            raise refuse(
+                "NOT_CONTROL_VECTOR",
+                f"{name} is not a control vector.",
+                hint="Pass a control vector, a GGUF file of its own.",
+            )
         for tensor in header.tensors:
             layer = _layer_of(name, tensor, *values.shape)
             try:

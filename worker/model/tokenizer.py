@@ -18,12 +18,11 @@ PRE_ALWAYS_BOS = frozenset({"gemma4", "granite-embed-multi-311m"})
 PRE_ADD_SEP = frozenset({"jina-v1-en", "jina-v2-code", "roberta-bpe"})
 PRE_WITHOUT_BOS = frozenset({"chatglm-bpe", "glm4", "glm5"})
 # A token with one of these texts ends a generation.
-END_TEXTS = (
-    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>",
-    "<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]",
-    "<|end_of_text|>", "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>",
-    "<｜end▁of▁sentence｜>", "[e~[",
-)  # fmt: skip
+END_TEXTS = tuple(
+    "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn> "
+    "<|endoftext|> </s> <|eom_id|> <EOT> _<EOT> [EOT] [EOS] <|end_of_text|> "
+    "<end_of_utterance> <eos> <turn|> <|tool_response> <｜end▁of▁sentence｜> [e~[".split()
+)
 # Role -> texts of tokens that get the role where no key gives an id.
 NAMED_TEXTS: dict[str, tuple[str, ...]] = {
     "eot": ("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>",
@@ -225,15 +224,15 @@ def token_ids(
 def additions(fields: Fields, family: Family, pre: str) -> tuple[bool, bool, bool]:
     """Whether BOS, EOS and SEP are added to a text."""
 
-    def told(key: str, default: bool) -> bool:
+    def flag(key: str, default: bool) -> bool:
         value = fields.flag(f"tokenizer.ggml.{key}")
         return default if value is None else value
 
-    add_bos = told("add_bos_token", family.add_bos or pre in PRE_ADD_BOS)
+    add_bos = flag("add_bos_token", family.add_bos or pre in PRE_ADD_BOS)
     return (
         add_bos or pre in PRE_ALWAYS_BOS,
-        told("add_eos_token", family.add_eos),
-        told("add_sep_token", family.add_sep or pre in PRE_ADD_SEP),
+        flag("add_eos_token", family.add_eos),
+        flag("add_sep_token", family.add_sep or pre in PRE_ADD_SEP),
     )
 
 

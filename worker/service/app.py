@@ -73,11 +73,11 @@ def create_app(worker: Worker, journal: Journal) -> Any:
 
     # Those that a request to generate needs follow each other, also where one does not use the one
     # before. Two at once are two tasks in a group: 45 us, and 12 ms of imports at the first time.
-    async def loaded(worker: Worker) -> Loaded:
+    async def live_model(worker: Worker) -> Loaded:
         return worker.loaded
 
-    async def facts(loaded: Loaded) -> ModelFacts:
-        return facts_of(loaded)
+    async def facts() -> ModelFacts:
+        return facts_of(worker.loaded, worker.loaded.backend)
 
     async def preparing(facts: ModelFacts) -> Preparing:  # noqa: ARG001
         return prepares
@@ -89,7 +89,7 @@ def create_app(worker: Worker, journal: Journal) -> Any:
         [_router(api, worker.settings) for api in APIS],
         dependencies={
             "worker": _always(worker),
-            "loaded": Provide(loaded),
+            "loaded": Provide(live_model),
             "facts": Provide(facts),
             "chat": Provide(chat_format, use_cache=True, sync_to_thread=True),
             "stored": _always(ResponseStore()),
@@ -128,10 +128,10 @@ def _router(api: Api, settings: Settings) -> Router:
 
 
 def _always(thing: object) -> Provide:
-    async def given() -> Any:
+    async def give() -> Any:
         return thing
 
-    return Provide(given)
+    return Provide(give)
 
 
 def _description(worker: Worker, loaded: Loaded) -> bytes:

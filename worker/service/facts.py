@@ -9,13 +9,9 @@ from worker.lifecycle.default_sampling import default_sampling
 from worker.lifecycle.loaded import Loaded
 
 
-def facts_of(loaded: Loaded) -> ModelFacts:
-    """They are others after each sleep."""
-    return _facts(loaded, loaded.backend)
-
-
 @lru_cache(maxsize=1)
-def _facts(loaded: Loaded, _backend: object) -> ModelFacts:
+def facts_of(loaded: Loaded, _backend: object) -> ModelFacts:
+    """_backend: that of `loaded`, which is another one after each sleep"""
     backend = loaded.backend
     return ModelFacts(
         model_id=loaded.model_id,

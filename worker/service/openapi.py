@@ -30,7 +30,7 @@ _TEXT = """\
 Bodies are JSON; no `Content-Type` is needed. A field that is not known is named in `warnings`;
 `null` means "not given". `HEAD` works wherever `GET` does, except for a job's stream.
 
-Every answer carries `x-request-id`: the client's own where it sent one of up to 256 printable
+Every answer carries `x-request-id`: the client's own if it sent one of up to 256 printable
 characters, else a new one. `x-correlation-id` comes back as it was sent. Errors hold both beside
 `error`, also in the events of a stream.
 

@@ -15,7 +15,7 @@ from worker.api.anthropic.chat_input import chat_input_of
 from worker.api.anthropic.schemas import MessagesRequest
 from worker.api.intake.chat.chat_input import ChatInput
 from worker.api.intake.facts import ModelFacts
-from worker.api.intake.media_inputs import MediaInputs
+from worker.budget import UNBOUNDED
 from worker.chat.format import Thinking
 from worker.chat.message import Call, Message, Tool
 from worker.errors import RequestError
@@ -35,7 +35,7 @@ def facts(tiny: Path) -> Generator[ModelFacts]:
 
 def talk(facts: ModelFacts, **fields: Any) -> ChatInput:
     body = {"messages": HELLO, "max_tokens": 5, **fields}
-    return chat_input_of(msgspec.convert(body, MessagesRequest), facts, MediaInputs())
+    return chat_input_of(msgspec.convert(body, MessagesRequest), facts, UNBOUNDED)
 
 
 def text(words: str) -> dict[str, Any]:

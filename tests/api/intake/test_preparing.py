@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Generator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -99,7 +100,9 @@ class Scene:
         self, body: Any, name: str, kind: str = "quick", client: Client | None = None
     ) -> asyncio.Task[str]:
         request: Any = client or Client()
-        return asyncio.ensure_future(self.preparing.aside(request, body, self.work, name, kind))
+        return asyncio.ensure_future(
+            self.preparing.aside(request, body, partial(self.work, name, kind))
+        )
 
     async def until(self, is_so: Callable[[], object]) -> None:
         async with asyncio.timeout(PATIENCE_S):
@@ -225,22 +228,22 @@ def test_a_full_queue_is_told_at_once() -> None:
 
     async def scenario(scene: Scene) -> None:
         request: Any = Client()
-        make = scene.preparing.make
+        texts = scene.preparing.texts
 
         def refuse(_budget: Budget) -> None:
             raise RequestError("no")
 
-        slow = asyncio.ensure_future(make(request, PLAIN, FACTS, scene.work, "a", "slow"))
+        slow = asyncio.ensure_future(texts(request, PLAIN, FACTS, partial(scene.work, "a", "slow")))
         await scene.until(lambda: scene.begun)
         with pytest.raises(QueueFullError):
             await scene.preparing.body(request, ChatRequest)
         with pytest.raises(QueueFullError):
-            await make(request, PLAIN, FACTS, scene.work, "b", "quick")
+            await texts(request, PLAIN, FACTS, partial(scene.work, "b", "quick"))
         scene.go_on.set()
         assert await slow == "a"
         for _ in range(2):
             with pytest.raises(RequestError, match="no"):
-                await make(request, PLAIN, FACTS, refuse)
+                await texts(request, PLAIN, FACTS, refuse)
 
     played(scenario)
 

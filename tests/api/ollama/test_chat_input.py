@@ -14,8 +14,7 @@ from tests.support.facts import facts_over
 from tests.support.sessions import load
 from worker.api.intake.chat.chat_input import ChatInput
 from worker.api.intake.facts import ModelFacts
-from worker.api.intake.media_inputs import MediaInputs
-from worker.api.ollama.chat_input import chat_of, check_generate, continuation_of, question_of
+from worker.api.ollama.chat_input import chat_input_of, check_generate, continuation_of, question_of
 from worker.api.ollama.schemas import GenerateRequest, OllamaChatRequest
 from worker.budget import UNBOUNDED
 from worker.chat.format import Thinking
@@ -33,8 +32,8 @@ def facts(tiny: Path) -> Generator[ModelFacts]:
 
 
 def talk(facts: ModelFacts, **fields: Any) -> ChatInput:
-    return chat_of(
-        msgspec.convert({"messages": HELLO, **fields}, OllamaChatRequest), facts, MediaInputs()
+    return chat_input_of(
+        msgspec.convert({"messages": HELLO, **fields}, OllamaChatRequest), facts, UNBOUNDED
     )
 
 
@@ -123,14 +122,14 @@ def test_a_prompt(facts: ModelFacts) -> None:
     """A prompt is a question, or a text to continue."""
     for system in ("be kind", [{"type": "text", "text": "be kind"}]):
         body = msgspec.convert({"prompt": "hello", "system": system}, GenerateRequest)
-        assert question_of(body, facts, MediaInputs()).messages == (
+        assert question_of(body, facts, UNBOUNDED).messages == (
             Message(role="system", content="be kind"),
             Message(role="user", content="hello"),
         )
     nothings: tuple[Any, ...] = (None, "", [])
     for nothing in nothings:
         body = msgspec.convert({"prompt": "hello", "system": nothing}, GenerateRequest)
-        assert question_of(body, facts, MediaInputs()).messages == (
+        assert question_of(body, facts, UNBOUNDED).messages == (
             Message(role="user", content="hello"),
         )
     (prompt,) = continuation_of(GenerateRequest(prompt="hello"), facts, UNBOUNDED).prompts
@@ -158,7 +157,7 @@ def test_no_prompt_has_these(facts: ModelFacts) -> None:
     for read, fields in (
         (check_generate, {"context": [1]}),
         (partial(continuation_of, facts=facts, budget=UNBOUNDED), {"images": ["x"]}),
-        (partial(question_of, facts=facts, media=MediaInputs()), {"images": ["x"]}),
+        (partial(question_of, facts=facts, budget=UNBOUNDED), {"images": ["x"]}),
     ):
         with pytest.raises(RequestError) as caught:
             read(msgspec.convert({"prompt": "x", **fields}, GenerateRequest))

@@ -10,9 +10,9 @@ import pytest
 
 from tests.support.facts import facts_with
 from worker.api.intake.chat.chat_input import ChatInput
-from worker.api.intake.media_inputs import MediaInputs
 from worker.api.openai.chat_input import chat_input_of
 from worker.api.openai.schemas import ChatRequest
+from worker.budget import UNBOUNDED
 from worker.chat.message import Call, Message
 from worker.chat.thinking import Thinking
 from worker.errors import RequestError
@@ -27,7 +27,7 @@ def tool(name: str, **more: Any) -> dict[str, Any]:
 
 def talk(settings: Settings | None = None, **fields: Any) -> ChatInput:
     body = msgspec.convert({"messages": HELLO, **fields}, ChatRequest)
-    return chat_input_of(body, facts_with(settings), MediaInputs())
+    return chat_input_of(body, facts_with(settings), UNBOUNDED)
 
 
 SKY_SEA = [tool("sky"), tool("sea", description="d", parameters={"type": "object"})]

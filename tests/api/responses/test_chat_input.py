@@ -10,9 +10,9 @@ import pytest
 
 from tests.support.facts import facts_with
 from worker.api.intake.chat.chat_input import ChatInput
-from worker.api.intake.media_inputs import MediaInputs
 from worker.api.responses.chat_input import chat_input_of, seal
 from worker.api.responses.schemas import ResponseRequest
+from worker.budget import UNBOUNDED
 from worker.chat.message import Call, Message
 from worker.chat.thinking import Thinking
 from worker.errors import RequestError
@@ -23,7 +23,7 @@ SKY = {"type": "function", "name": "sky", "parameters": {"type": "object"}}
 
 def talk(**fields: Any) -> ChatInput:
     body = msgspec.convert({"input": "hello", **fields}, ResponseRequest)
-    return chat_input_of(body, FACTS, MediaInputs())
+    return chat_input_of(body, FACTS, UNBOUNDED)
 
 
 def text(kind: str, *texts: str) -> list[dict[str, str]]:

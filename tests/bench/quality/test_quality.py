@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import msgspec
@@ -14,13 +15,12 @@ from tests.support.models.adapters import write_lora
 from tests.support.models.reference import ReferenceLlama, log_softmax
 from worker.bench.plan import Questions, open_corpus
 from worker.bench.quality.answers import (
-    Question,
     choose,
     compare_choices,
     compare_greedy,
     continue_greedily,
-    questions_of,
 )
+from worker.bench.quality.questions import Question, open_questions, question_set, questions_of
 from worker.bench.quality.windows import cut, logits_of, text_of
 from worker.bench.sections import Quality
 from worker.bench.sizes import EFFORTS, Sizes
@@ -247,7 +247,7 @@ def _score(backend: LlamaBackend, text: str, ending: str) -> float:
 
 def test_flips_count_both_ways() -> None:
     """Right to wrong and wrong to right are flips; from one wrong answer to another is none."""
-    questions = questions_of("general", 4)
+    questions = question_set("general", random.Random(1))[:4]
     found = compare_choices(questions, [0, 1, 0, 2], [1, 0, 0, 3])
     assert found.flips == 0.5
     assert found.changed == 0.75
@@ -258,13 +258,72 @@ def test_question_sets_are_fixed_and_sound() -> None:
     """Four different endings each, the same ones in every run, fewer where fewer are asked for."""
     kinds: tuple[tuple[Questions, int], ...] = (("demo", 120), ("general", 60))
     for kind, least in kinds:
-        everything = questions_of(kind, 1000)
+        plan = job_of(QUALITY, MODEL_PATH, Settings(), sizes(), questions=kind).plan
+        everything = questions_of(plan, 1000)
         assert len(everything) >= least
-        assert questions_of(kind, 10) == everything[:10] == questions_of(kind, 10)
+        assert questions_of(plan, 10) == everything[:10] == questions_of(plan, 10)
         for question in everything:
             assert len(set(question.endings)) == 4
             assert all(ending.startswith(" ") for ending in question.endings)
             assert not question.text.endswith(" ")
+
+
+def test_own_questions(tmp_path: Path) -> None:
+    """A line of JSON each: the right choice comes first, and each continues behind a blank."""
+    path = tmp_path / "own.jsonl"
+    path.write_text(
+        '{"question": "2 + 2 is ", "choices": ["5", "4"], "answer": 1}\n\n'
+        '{"question": "Yes or", "choices": ["\\tno", "so"], "answer": 0, "subject": "x"}\n'
+    )
+    file, count = open_questions(path)
+    assert (file.name, count) == ("own.jsonl", 2)
+    plan = job_of(QUALITY, MODEL_PATH, Settings(), sizes()).plan
+    plan = msgspec.structs.replace(plan, own_questions=(file, count))
+    found = questions_of(plan, 10)
+    assert sorted(found, key=lambda each: each.text) == [
+        Question(text="2 + 2 is", endings=(" 4", " 5")),
+        Question(text="Yes or", endings=("\tno", " so")),
+    ]
+    assert len(questions_of(plan, 1)) == 1
+    path.write_text("")
+    with pytest.raises(UsageError, match="has changed meanwhile"):
+        questions_of(plan, 10)
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("nope", "Line 2 of .* is no question: JSON is malformed"),
+        ('{"question": "a", "choices": ["b", "c"]}', "missing required field `answer`"),
+        ('{"question": "a", "choices": ["b", "c"], "answer": 2}', "answer must be from 0 to 1"),
+        ('{"question": "a", "choices": ["b"], "answer": 0}', "two choices or more"),
+        ('{"question": "a", "choices": ["b", "b"], "answer": 0}', "all of them different"),
+        ('{"question": " ", "choices": ["b", "c"], "answer": 0}', "its question is empty"),
+        ("[" * 100_000, "Line 2 of .* is no question"),
+    ],
+)
+def test_lines_that_are_no_questions(tmp_path: Path, line: str, why: str) -> None:
+    """Each is named with its number, the reason and a line that would do."""
+    path = tmp_path / "own.jsonl"
+    path.write_text('{"question": "a", "choices": ["b", "c"], "answer": 0}\n' + line)
+    with pytest.raises(UsageError, match=why) as error:
+        open_questions(path)
+    assert '"choices"' in (error.value.hint or "")
+
+
+def test_files_that_hold_no_questions(tmp_path: Path) -> None:
+    """None there, and an empty one."""
+    (tmp_path / "empty").write_text("\n")
+    with pytest.raises(UsageError, match="has 0 questions"):
+        open_questions(tmp_path / "empty")
+    with pytest.raises(UsageError, match="cannot be read"):
+        open_questions(tmp_path / "none")
+
+
+def test_a_question_that_does_not_fit_is_refused() -> None:
+    """It has to be read at once."""
+    with opened(MODEL_PATH) as backend, pytest.raises(UsageError, match="is the most"):
+        choose(backend, [Question(text="word " * 600, endings=(" a", " b"))])
 
 
 def test_the_first_difference_is_found() -> None:

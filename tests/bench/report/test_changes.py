@@ -71,7 +71,7 @@ def test_another_reference_or_other_windows_cannot_be_compared() -> None:
     change = found(before(), other, "KLD")
     assert not change.is_real
     assert change.note == "other reference"
-    assert found(before(), other, "ln PPL").note == ""
+    assert found(before(), other, "PPL").note == ""
     fewer = quality(0.5)
     fewer = replaced(fewer, window_kld=fewer.window_kld[1:], window_nll=fewer.window_nll[1:])
     assert found(before(), changed(before(), quality=fewer), "KLD").note == "other windows"
@@ -116,3 +116,27 @@ def test_levels_of_one_report_only_are_named() -> None:
     assert changes.only_after == ("Q4_0",)
     assert changes.recommended == ("Q8_0", "Q4_0")
     assert changes_between(more, before()).only_before == ("Q4_0",)
+
+
+def test_a_perplexity_is_no_number_of_nats() -> None:
+    """It is shown as it is, with the change that its logarithms make sure, also of other texts."""
+    worse = changed(before(), quality=quality(0.3))
+    change = found(before(), worse, "PPL")
+    assert (change.unit, change.before, change.after) == ("", 2.11, 2.4)
+    assert change.is_real
+    assert change.margin is not None
+    assert 0 < change.margin < 0.3
+    assert worse.corpus is not None
+    other = replaced(worse, corpus=replaced(worse.corpus, sha256="ef" * 32))
+    assert found(before(), other, "PPL").unit == ""
+
+
+def test_what_is_within_the_error_is_within_what_is_shown() -> None:
+    """A change is real if and only if it is larger than its margin, also that of noisy passes."""
+    noisy = before()
+    noisy = replaced(noisy, verdict=replaced(noisy.verdict, speed_noise=0.4))
+    halved = changed(noisy, **measured(10))
+    found_ = [c for c in changes_between(noisy, halved).changes if c.margin is not None]
+    assert any(not c.is_real and abs(c.after - c.before) > 0.4 * c.before for c in found_)
+    for change in found_:
+        assert change.is_real == (abs(change.after - change.before) > change.margin)

@@ -279,6 +279,55 @@ def test_numbers_that_nothing_measured_are_refused(tmp_path: Path) -> None:
             read_report(path)
 
 
+def test_the_limit_is_marked_in_the_plot() -> None:
+    """A line, with its value; levels that are close enough are above it."""
+    for limit, above in ((0.05, 3), (0.02, 2)):
+        tree = ElementTree.fromstring(picture(report(levels(), max_kld=limit)))
+        space = "{http://www.w3.org/2000/svg}"
+        (line,) = [each for each in tree.iter(f"{space}line") if each.get("class") == "limit"]
+        at = float(line.get("y1", ""))
+        dots = [float(dot.get("cy", "")) for dot in tree.iter(f"{space}circle")]
+        assert sum(dot < at for dot in dots) == above
+        texts = [text.text or "" for text in tree.iter(f"{space}text")]
+        assert any(text.startswith(f"limit {limit:g}:") for text in texts)
+    scoreless = [replaced(one, quality=None) for one in levels()]
+    assert "limit" not in picture(report(scoreless)).partition("</style>")[2]
+
+
+def test_the_tables_of_the_page_fit_1200_pixels() -> None:
+    """No line has more characters than fit, with what stands between its cells."""
+    made = report([replaced(one, mix={f"Q{i}_K": 0.1 for i in range(9)}) for one in levels()])
+    tables_of = re.findall(r"<table>.*?</table>", page(made), re.DOTALL)
+    assert len(tables_of) > len(tables(made))
+    for table in tables_of:
+        rows = re.findall(r"<tr.*?</tr>", table, re.DOTALL)
+        cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in rows]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        assert sum(4 + width for width in widths) <= 150
+
+
+def test_the_verdict_is_plain_english() -> None:
+    """Which level, what that means beside the reference, how sure; each level; what figures mean.
+
+    The terminal has it all, and leaves the conditions of measurement to the files.
+    """
+    made = report(levels())
+    out = io.StringIO()
+    Console(file=out, width=1000).print(report_table(made, 1000))
+    text = out.getvalue()
+    assert (
+        "Take Q4_K_M on this machine: close to F16, 30% of its size, 3.0 times the speed. "
+        "The measurements are clear."
+    ) in text
+    assert "Q8_0: hardly different from F16. It diverges by 0.00100" in text
+    assert "prefers the same token in 99.9 of 100 places." in text
+    assert "Q2_K was not measured: The process ended by SIGABRT." in text
+    assert "up to 0.01 hardly different, up to 0.05 close (the limit, --max-kld)" in text
+    assert "KLD: mean KL divergence from the reference" in text
+    assert "seed 7" not in text
+    assert "seed 7" in markdown(made)
+
+
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_the_table_fits_the_terminal(width: int) -> None:
     """Nothing is cut off: what does not fit stands below, beside the levels once more."""

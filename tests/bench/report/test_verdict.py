@@ -72,7 +72,9 @@ def test_the_smallest_must_not_be_beaten() -> None:
     verdict = judge(levels, 1.0)
     assert verdict.recommended == "Q6_K"
     assert verdict.confidence == "toss-up"
-    assert any("at once: Q4_K_M" in reason for reason in verdict.reasons)
+    assert any(
+        "both slower and less accurate than another: Q4_K_M" in reason for reason in verdict.reasons
+    )
 
 
 def test_what_may_be_too_far_is_not_taken_but_said() -> None:

@@ -22,6 +22,9 @@ _QUANTIZE = """
 size_t ggml_quantize_chunk(int type, const float *from, void *to, long start, long rows, long width,
                            const float *matrix) { *(volatile int *)0 = 1; return 0; }
 """
+_FUNCTION = """
+void {name}(void *self) {{ *(volatile int *)0 = 1; }}
+"""
 CRASH = "*(volatile int *)0 = 1; *s = 0;"
 ILLEGAL = "__builtin_trap();"
 # Right for F16 until the file that a variable names is there.
@@ -40,6 +43,11 @@ needs_preload = pytest.mark.skipif(
 def kernel(folder: Path, name: str, body: str) -> dict[str, str]:
     """Variables for a process in which the dot product `name` does that."""
     return _compiled(folder, _DOT.format(name=name, body=body))
+
+
+def death(folder: Path, name: str) -> dict[str, str]:
+    """Variables for a process that dies in the function of that (mangled) name."""
+    return _compiled(folder, _FUNCTION.format(name=name))
 
 
 def quantizer(folder: Path) -> dict[str, str]:

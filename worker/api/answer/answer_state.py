@@ -50,7 +50,7 @@ class AnswerState:
             events += self._reader.finish()
         for event in events:
             self._note(event)
-        thinks = self._thinks or any(isinstance(event, Thought) for event in events)
+        thinks = self._thinks
         self.num_thought_tokens += thinks and delta.token is not None
         self._thinks = thinks and self._reader.is_thinking
         if delta.finish_reason is not None:
@@ -64,6 +64,7 @@ class AnswerState:
                 self._contents.append(text)
             case Thought(text):
                 self._thoughts.append(text)
+                self._thinks = True
             case CallBegun():
                 self._begun, self._arguments = event, []
             case Arguments(_, text):

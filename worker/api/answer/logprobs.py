@@ -98,14 +98,14 @@ def token_score(score: TokenLogprob, pieces: Sequence[bytes] | Mapping[int, byte
     always one of the likeliest, and stands in the last one's place then.
     """
 
-    def told(token: int) -> tuple[int, str, list[int]]:
+    def spelling(token: int) -> tuple[int, str, list[int]]:
         return token, token_text(pieces[token]), list(pieces[token])
 
     pairs = score.top
     if pairs and all(token != score.token for token, _ in pairs):
         pairs = (*pairs[:-1], (score.token, score.logprob))
-    top = [TopToken(*told(token), logprob) for token, logprob in pairs]
-    return TokenScore(*told(score.token), score.logprob, top)
+    top = [TopToken(*spelling(token), logprob) for token, logprob in pairs]
+    return TokenScore(*spelling(score.token), score.logprob, top)
 
 
 def token_text(piece: bytes) -> str:

@@ -30,6 +30,7 @@ class Tally:
         """
         self.num_prompt = num_prompt
         self.num_sampled = 0
+        self.num_sequences = len(ids)
         self._prompts = {name: place // copies for place, name in enumerate(ids)}
         self._cached: dict[int, int] = {}
         self.num_drafted = 0
@@ -39,11 +40,6 @@ class Tally:
         self.whole_s = 0.0
         self._begun = time.monotonic()
         self._first: float | None = None
-
-    @property
-    def num_following(self) -> int:
-        """Sampled tokens behind the first ones of their sequences."""
-        return max(0, self.num_sampled - len(self._prompts))
 
     @property
     def num_cached(self) -> int | None:
@@ -167,7 +163,8 @@ def timings_of(tally: Tally, progress: PromptRead | None = None) -> LlamaTimings
     if progress is not None:
         cached, computed = progress.cached, progress.computed - progress.cached
         prompt_s = progress.seconds if computed else 0.0
-    followed = tally.num_following if tally.sampling_s else 0
+    # Sampled tokens behind the first ones of their sequences.
+    followed = max(0, tally.num_sampled - tally.num_sequences) if tally.sampling_s else 0
     return LlamaTimings(
         cache_n=cached,
         prompt_n=computed,

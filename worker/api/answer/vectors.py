@@ -39,6 +39,7 @@ class VectorExchange(Exchange):
         """Hand it to the engine. reply: of the vectors, in the order of the texts
 
         Raises RequestError, QueueFullError or UnavailableError.
+        A vector is float32 [width], or [tokens, width] with one for each token.
         """
         stream = preparing.submit([request], request.params.prompt_param)
         super().__init__(stream, streaming=False)
@@ -55,7 +56,7 @@ class VectorExchange(Exchange):
 
 
 async def vectors_of(stream: Stream) -> Sequence[np.ndarray]:
-    """What a request's one delta has."""
+    """What a request's one delta has: each float32 [width], or [tokens, width] per token."""
     (delta,) = await stream.take()
     assert isinstance(delta, Embedded)
     return delta.vectors

@@ -29,6 +29,7 @@ from worker.api.intake.facts import ModelFacts
 from worker.api.intake.media_inputs import MediaInputs
 from worker.api.intake.sampling import sampling_of
 from worker.api.intake.thinking import thinking_of
+from worker.budget import Budget
 from worker.chat.message import Call, Message
 from worker.engine.request import GenerationParams
 from worker.errors import RequestError
@@ -143,8 +144,9 @@ def _join(first: Message, second: Message) -> Message:
 OWN = (None, "custom", "function")  # types of tools that the client runs by a schema
 
 
-def chat_input_of(body: MessagesRequest, facts: ModelFacts, media: MediaInputs) -> ChatInput:
+def chat_input_of(body: MessagesRequest, facts: ModelFacts, budget: Budget) -> ChatInput:
     """Raises RequestError that names the field; blocks: a grammar is checked."""
+    media = MediaInputs(facts.media, budget)
     if not body.messages:
         raise RequestError("messages is missing.", param=PARAM, hint="Send one message.")
     if body.thread is not None:
@@ -164,7 +166,7 @@ def chat_input_of(body: MessagesRequest, facts: ModelFacts, media: MediaInputs) 
         media=media,
         params=GenerationParams(
             prompt_param=PARAM,
-            sampling=sampling_of(body, facts, media.budget),
+            sampling=sampling_of(body, facts, budget),
             max_tokens=_max_tokens(body),
             stop=stops_of(body.stop_sequences, "stop_sequences"),
         ),

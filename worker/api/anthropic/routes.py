@@ -29,8 +29,8 @@ from worker.api.described import (
     Api,
     Described,
 )
-from worker.api.intake.body import HttpRequest
-from worker.api.intake.chat.asking import answer_to
+from worker.api.intake.body import HttpRequest, read_json
+from worker.api.intake.chat.asking import ask
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.origins import Asker
 from worker.api.intake.preparing import Preparing
@@ -46,11 +46,15 @@ async def messages(
     """The whole message at once, or its events."""
     body = await preparing.body(request, MessagesRequest)
     if body.max_tokens is None and body.n_predict is None:
-        raise RequestError("max_tokens is missing.", param="max_tokens")
-    made = await preparing.make(request, body, facts, answer_to, body, chat_input_of, chat, facts)
+        raise RequestError(
+            "max_tokens is missing.", param="max_tokens", hint="Send the most tokens of the answer."
+        )
+    generation, stream = await preparing.run(
+        request, body, facts, lambda budget: ask(chat_input_of(body, facts, budget), chat, facts)
+    )
     return MessageExchange(
-        made,
-        preparing.run(made, facts),
+        generation,
+        stream,
         streaming=bool(body.stream),
         shows_thoughts=not isinstance(body.thinking, ThinkingConfig)
         or body.thinking.display != "omitted",
@@ -62,8 +66,11 @@ async def count_tokens(
     request: HttpRequest, facts: ModelFacts, chat: ChatFormat, preparing: Preparing
 ) -> Response[bytes]:
     """As the same body has them as a prompt, also where the context does not hold them."""
-    generation = await preparing.look(
-        request, MessagesRequest, answer_to, chat_input_of, chat, facts
+    body = await read_json(request, MessagesRequest)
+    generation = await preparing.aside(
+        request,
+        body,
+        lambda budget: ask(chat_input_of(body, facts, budget), chat, facts, must_fit=False),
     )
     return json_response(TokenCount(generation.num_prompt_tokens))
 

@@ -57,6 +57,7 @@ class CohereEmbedReply(msgspec.Struct, kw_only=True):
 
 
 def cohere_request(body: CohereEmbedRequest, facts: ModelFacts, budget: Budget) -> EmbeddingRequest:
+    """Raises RequestError."""
     check_pooled(facts)
     if body.images:
         raise RequestError("This model embeds texts, not images.", param="images")

@@ -126,9 +126,11 @@ def _fill(
     vocab = facts.vocab
     controls = {**vocab.controls, **{vocab.name(token): token for token in vocab.end_tokens}}
     names = sorted(filter(None, controls), key=len, reverse=True)
-    cuts = re.split("|".join(f"({re.escape(name)})" for name in names), template) if names else [
-        template
-    ]  # fmt: skip
+    cuts = (
+        re.split("|".join(f"({re.escape(name)})" for name in names), template)
+        if names
+        else [template]
+    )
     tokens: list[int] = []
     for part in cuts:
         if part in controls:
@@ -170,7 +172,8 @@ def check_scores(facts: ModelFacts) -> TextEmbedder:
 
 
 def chances(outputs: np.ndarray, config: ModelConfig) -> np.ndarray:
-    """A classifier's outputs as numbers from 0 to 1, of several ones with the sum 1."""
+    """A classifier's outputs as numbers from 0 to 1, of several ones with the sum 1;
+    float32 [labels] as the outputs are."""
     if config.architecture in _SOFTMAX:
         return outputs
     if len(outputs) == 1:
@@ -253,6 +256,7 @@ _CUTTING = frozenset({"/v1/rerank", "/v2/rerank"})
 
 
 def rerank_of(body: RerankRequest, path: str, facts: ModelFacts, budget: Budget) -> Scoring:
+    """Raises RequestError."""
     if body.query is None:
         raise RequestError("query is missing.", param="query")
     param = "documents" if body.texts is None else "texts"
@@ -290,6 +294,7 @@ def meta_of(path: str, request: EmbeddingRequest, **billed: int) -> CohereMeta:
 
 
 def score_of(body: ScoreRequest, facts: ModelFacts, budget: Budget) -> Scoring:
+    """Raises RequestError."""
     first, second = body.text_1 or body.queries, body.text_2 or body.documents
     names = (
         "queries" if body.queries and not body.text_1 else "text_1",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -125,7 +124,9 @@ async def embeddings(request: HttpRequest, facts: ModelFacts, preparing: Prepari
     """One for each text."""
     body = await preparing.body(request, EmbeddingsRequest)
     check_pooled(facts)
-    wanted = await preparing.texts(request, body, facts, _request_of, body, facts)
+    wanted = await preparing.texts(
+        request, body, facts, lambda budget: _request_of(body, facts, budget)
+    )
 
     def reply(vectors: Sequence[np.ndarray]) -> EmbeddingList:
         entries = [
@@ -143,7 +144,9 @@ async def llama_embeddings(
 ) -> ASGIApp:
     """A list for each text: of its one vector, or with --pooling none of those of its tokens."""
     body = await preparing.body(request, LlamaEmbeddingRequest)
-    wanted = await preparing.texts(request, body, facts, _request_of, body, facts)
+    wanted = await preparing.texts(
+        request, body, facts, lambda budget: _request_of(body, facts, budget)
+    )
     usual = -1 if wanted.per_token else 2
 
     def reply(vectors: Sequence[np.ndarray]) -> list[LlamaEmbedding]:
@@ -157,8 +160,9 @@ async def llama_embeddings(
 async def token_vectors(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
     """One for each token of each text, as the model computes it."""
     body = await preparing.body(request, EmbeddingsRequest)
-    make = partial(_request_of, per_token=True)
-    wanted = await preparing.texts(request, body, facts, make, body, facts)
+    wanted = await preparing.texts(
+        request, body, facts, lambda budget: _request_of(body, facts, budget, per_token=True)
+    )
 
     def reply(vectors: Sequence[np.ndarray]) -> PooledList:
         made = (_finish(vector, body, facts, -1) for vector in vectors)
@@ -181,7 +185,9 @@ async def rerank(request: HttpRequest, facts: ModelFacts, preparing: Preparing) 
     """The best first."""
     path = request.url.path
     body = await preparing.body(request, RerankRequest)
-    match = await preparing.texts(request, body, facts, rerank_of, body, path, facts)
+    match = await preparing.texts(
+        request, body, facts, lambda budget: rerank_of(body, path, facts, budget)
+    )
     texts, shows = documents_of(body), bool(body.return_documents or body.return_text)
 
     def reply(made: Sequence[np.ndarray]) -> object:
@@ -214,7 +220,9 @@ async def rerank(request: HttpRequest, facts: ModelFacts, preparing: Preparing) 
 async def score(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
     """A score for each pair."""
     body = await preparing.body(request, ScoreRequest)
-    match = await preparing.texts(request, body, facts, score_of, body, facts)
+    match = await preparing.texts(
+        request, body, facts, lambda budget: score_of(body, facts, budget)
+    )
 
     def reply(made: Sequence[np.ndarray]) -> ScoreList:
         return ScoreList(
@@ -233,7 +241,9 @@ async def cohere_embed(request: HttpRequest, facts: ModelFacts, preparing: Prepa
     """One for each text, of each kind of elements."""
     path = request.url.path
     body = await preparing.body(request, CohereEmbedRequest)
-    wanted = await preparing.texts(request, body, facts, cohere_request, body, facts)
+    wanted = await preparing.texts(
+        request, body, facts, lambda budget: cohere_request(body, facts, budget)
+    )
     kinds = body.embedding_types or (None if path.startswith("/v1/") else [FLOAT])
 
     def reply(vectors: Sequence[np.ndarray]) -> CohereEmbedReply:
@@ -259,8 +269,9 @@ async def cohere_embed(request: HttpRequest, facts: ModelFacts, preparing: Prepa
 async def tei_embed(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
     """A list of one for each text."""
     body = await preparing.body(request, EmbedRequest)
-    make = partial(embed_request, per_token=False)
-    wanted = await preparing.texts(request, body, facts, make, body, facts)
+    wanted = await preparing.texts(
+        request, body, facts, lambda budget: embed_request(body, facts, budget, per_token=False)
+    )
     norm, width = -1 if body.normalize is False else 2, check_width(body.dimensions, facts)
 
     def reply(vectors: Sequence[np.ndarray]) -> list[list[float]]:
@@ -273,8 +284,9 @@ async def tei_embed(request: HttpRequest, facts: ModelFacts, preparing: Preparin
 async def tei_embed_all(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
     """A list for each text, with one for each of its tokens, as the model computes it."""
     body = await preparing.body(request, EmbedRequest)
-    make = partial(embed_request, per_token=True)
-    wanted = await preparing.texts(request, body, facts, make, body, facts)
+    wanted = await preparing.texts(
+        request, body, facts, lambda budget: embed_request(body, facts, budget, per_token=True)
+    )
 
     def reply(vectors: Sequence[np.ndarray]) -> list[list[list[float]]]:
         return [rows.tolist() for rows in vectors]
@@ -286,7 +298,9 @@ async def tei_embed_all(request: HttpRequest, facts: ModelFacts, preparing: Prep
 async def tei_similarity(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
     """A number for each text."""
     body = await preparing.body(request, SimilarityRequest)
-    match = await preparing.texts(request, body, facts, similarity_of, body, facts)
+    match = await preparing.texts(
+        request, body, facts, lambda budget: similarity_of(body, facts, budget)
+    )
     return VectorExchange(match.request, preparing, request.url.path, match.scores)
 
 
@@ -294,7 +308,9 @@ async def tei_similarity(request: HttpRequest, facts: ModelFacts, preparing: Pre
 async def tei_predict(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
     """A list for each text or pair, the best first; of a single one its list."""
     body = await preparing.body(request, PredictRequest)
-    wanted = await preparing.texts(request, body, facts, predict_request, body, facts)
+    wanted = await preparing.texts(
+        request, body, facts, lambda budget: predict_request(body, facts, budget)
+    )
     labels = facts.config.vectors.labels
 
     def predictions(outputs: np.ndarray) -> list[Prediction]:
@@ -329,18 +345,19 @@ API = Api(
             takes=EmbeddingsRequest,
             needs=("input",),
             gives={JSON: EmbeddingList},
-
             notes=_NOTES,
-            examples={"two texts": _RAIN, "token ids": {"input": [[1, 40], [1, 50, 60]]},
-                      "base64": {**_RAIN, "encoding_format": "base64"},
-                      "cut": {"input": "Once it rains.", "truncate_prompt_tokens": 3}},
+            examples={
+                "two texts": _RAIN,
+                "token ids": {"input": [[1, 40], [1, 50, 60]]},
+                "base64": {**_RAIN, "encoding_format": "base64"},
+                "cut": {"input": "Once it rains.", "truncate_prompt_tokens": 3},
+            },
         ),
         Described(
             handler=llama_embeddings,
             asker=Asker.NAMED,
             takes=LlamaEmbeddingRequest,
             gives={JSON: list[LlamaEmbedding]},
-
             notes=_NOTES,
             examples={
                 "text": {"content": "Once it rains."},
@@ -353,7 +370,6 @@ API = Api(
             takes=EmbeddingsRequest,
             needs=("input",),
             gives={JSON: PooledList},
-
             notes=_NOTES,
             examples={"two texts": _RAIN},
         ),
@@ -363,7 +379,6 @@ API = Api(
             takes=RerankRequest,
             needs=("query",),
             gives={JSON: RerankReply | list[InferenceRank]},
-
             notes="By a reranker's scores, or by the cosine of an embedding model's vectors.",
             examples={
                 "documents": {"query": _QUESTION, "documents": _RAIN["input"], "top_n": 1},
@@ -375,7 +390,6 @@ API = Api(
             asker=Asker.NAMED,
             takes=ScoreRequest,
             gives={JSON: ScoreList},
-
             notes="By a reranker's scores, or by the cosine of an embedding model's vectors.",
             examples={"pair": {"text_1": _QUESTION, "text_2": "Once it rains."}},
         ),
@@ -384,7 +398,6 @@ API = Api(
             asker=Asker.NAMED,
             takes=CohereEmbedRequest,
             gives={JSON: CohereEmbedReply},
-
             notes=_NOTES,
             examples={
                 "texts": {"texts": _RAIN["input"]},
@@ -397,7 +410,6 @@ API = Api(
             takes=EmbedRequest,
             needs=("inputs",),
             gives={JSON: list[list[float]]},
-
             notes=_NOTES,
             examples={"two texts": {"inputs": _RAIN["input"], "truncate": True}},
         ),
@@ -407,7 +419,6 @@ API = Api(
             takes=EmbedRequest,
             needs=("inputs",),
             gives={JSON: list[list[list[float]]]},
-
             notes=_NOTES,
             examples={"a text": {"inputs": "Once it rains."}},
         ),
@@ -416,7 +427,6 @@ API = Api(
             asker=Asker.NAMED,
             takes=SimilarityRequest,
             gives={JSON: list[float]},
-
             notes="By a reranker's scores, or by the cosine of an embedding model's vectors.",
             examples={
                 "texts": {"inputs": {"source_sentence": _QUESTION, "sentences": _RAIN["input"]}}
@@ -428,9 +438,8 @@ API = Api(
             takes=PredictRequest,
             needs=("inputs",),
             gives={JSON: list[Prediction | list[Prediction]]},
-
             notes="Of rerankers and other files with a classifier.",
             examples={"pair": {"inputs": [[_QUESTION, "Once it rains."]]}},
         ),
     ),
-)  # fmt: skip
+)

@@ -98,6 +98,7 @@ def embed_request(
 
 
 def similarity_of(body: SimilarityRequest, facts: ModelFacts, budget: Budget) -> Scoring:
+    """Raises RequestError."""
     if not body.inputs.sentences:
         raise RequestError("inputs.sentences is empty.", param="inputs")
     source = Given("inputs.source_sentence", [body.inputs.source_sentence], is_list=False)
@@ -107,6 +108,7 @@ def similarity_of(body: SimilarityRequest, facts: ModelFacts, budget: Budget) ->
 
 
 def predict_request(body: PredictRequest, facts: ModelFacts, budget: Budget) -> EmbeddingRequest:
+    """Raises RequestError."""
     cut = cut_of(body, facts)
     if check_scores(facts).pooling != "rank":
         raise RequestError(

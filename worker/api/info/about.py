@@ -11,6 +11,7 @@ import msgspec
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.manager import WorkerInfo, worker_info
 from worker.lifecycle.worker import Worker
+from worker.model.architectures import doubt
 
 
 class Health(msgspec.Struct):
@@ -73,6 +74,8 @@ class Info(WorkerInfo, frozen=True, kw_only=True):
     attention     where each sequence has cells of its own: fused or plain
     draft         who guesses tokens: auto, none, ngram, model, mtp; or both: auto and heads
     draft_model   file name of the model that does, without its suffix
+    newer         what is not known of the model, for its architecture is newer than the worker, so
+                  the memory plan is an estimate; null: all is
     cache_limit_bytes, cache_disk_limit_bytes
                   what the states of ended sequences may take of host memory and of the disk
     """
@@ -97,6 +100,7 @@ class Info(WorkerInfo, frozen=True, kw_only=True):
     capabilities: tuple[str, ...]
     draft: str
     draft_model: str | None
+    newer: str | None
     max_tokens_out: int
     inference_timeout_seconds: float
     uptime_seconds: float
@@ -140,6 +144,7 @@ def info_of(worker: Worker, loaded: Loaded, port: int) -> Info:
         capabilities=loaded.capabilities,
         draft=loaded.guesses,
         draft_model=worker.draft_id,
+        newer=doubt(loaded.config.architecture),
         max_tokens_out=worker.settings.max_tokens_out,
         inference_timeout_seconds=worker.settings.inference_timeout,
         uptime_seconds=round(time.monotonic() - worker.started_at, 3),

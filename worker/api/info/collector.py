@@ -44,9 +44,7 @@ def _of(*names: str) -> tuple[Alias, ...]:
 ALIASES: dict[str, tuple[Alias, ...]] = {
     "worker_requests_running": _of("llamacpp:requests_processing", "vllm:num_requests_running"),
     "worker_requests_waiting": _of("llamacpp:requests_deferred", "vllm:num_requests_waiting"),
-    "worker_requests": (
-        Alias("vllm:request_success", ("finished_reason",), {"aborted": "abort"}),
-    ),
+    "worker_requests": (Alias("vllm:request_success", ("finished_reason",), {"aborted": "abort"}),),
     "worker_prompt_tokens": _of("vllm:prompt_tokens"),
     "worker_prompt_tokens_computed": _of("llamacpp:prompt_tokens"),
     "worker_tokens_generated": _of("llamacpp:tokens_predicted", "vllm:generation_tokens"),
@@ -55,7 +53,9 @@ ALIASES: dict[str, tuple[Alias, ...]] = {
     ),
     "worker_prefix_queries": _of("vllm:gpu_prefix_cache_queries", "vllm:prefix_cache_queries"),
     "worker_prefix_hits": _of(
-        "llamacpp:prompt_tokens_cached", "vllm:gpu_prefix_cache_hits", "vllm:prefix_cache_hits",
+        "llamacpp:prompt_tokens_cached",
+        "vllm:gpu_prefix_cache_hits",
+        "vllm:prefix_cache_hits",
         "vllm:prompt_tokens_cached",
     ),
     "worker_preemptions": _of("vllm:num_preemptions"),
@@ -79,7 +79,7 @@ ALIASES: dict[str, tuple[Alias, ...]] = {
     "worker_request_seconds": _of("vllm:e2e_request_latency_seconds"),
     "worker_request_prompt_tokens": _of("vllm:request_prompt_tokens"),
     "worker_request_generated_tokens": _of("vllm:request_generation_tokens"),
-}  # fmt: skip
+}
 
 
 def _prompt_seconds(engine: EngineSnapshot) -> Reading:

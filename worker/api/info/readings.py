@@ -39,12 +39,11 @@ def readings(
     yield from _gauges(worker, loaded, engine)
     yield from _counters(engine)
     encoded = 0 if loaded.media is None else loaded.media.num_encoded
-    yield Reading("counter", "worker_media_encoded", "Images and audio encoded",
-                  encoded)  # fmt: skip
-    yield Reading("counter", "worker_http_requests", "Answers by route and status",
-                  outcomes.by_route, ("route", "status"))  # fmt: skip
-    yield Reading("counter", "worker_errors", "Answers that told of an error, by its code",
-                  outcomes.errors, ("code", "status"))  # fmt: skip
+    yield Reading("counter", "worker_media_encoded", "Images and audio encoded", encoded)
+    text, by_route = "Answers by route and status", outcomes.by_route
+    yield Reading("counter", "worker_http_requests", text, by_route, ("route", "status"))
+    text, by_code = "Answers that told of an error, by its code", outcomes.errors
+    yield Reading("counter", "worker_errors", text, by_code, ("code", "status"))
     yield from _usage(outcomes)
     yield from _times(engine)
 
@@ -65,17 +64,19 @@ def _usage(outcomes: Outcomes) -> Iterator[Reading]:
 def _gauges(worker: Worker, loaded: Loaded, engine: EngineSnapshot) -> Iterator[Reading]:
     longest = max((s.num_known for s in engine.running), default=0)
     cells = {
-        ("live",): engine.live_cells, ("cached",): engine.cached_cells,
+        ("live",): engine.live_cells,
+        ("cached",): engine.cached_cells,
         ("free",): engine.free_cells,
-    }  # fmt: skip
-    yield Reading("gauge", "worker_kv_cells", "KV cells: of running sequences, kept for their "
-                  "prefix, free", cells, ("state",))  # fmt: skip
+    }
+    text = "KV cells: of running sequences, kept for their prefix, free"
+    yield Reading("gauge", "worker_kv_cells", text, cells, ("state",))
     backend, kept = loaded.backend, engine.kept
     threads = {
-        ("one",): backend.context.threads, ("several",): backend.context.threads_batch,
-    }  # fmt: skip
-    yield Reading("gauge", "worker_compute_threads", "Compute threads of a step of one row, and of "
-                  "several", threads, ("rows",))  # fmt: skip
+        ("one",): backend.context.threads,
+        ("several",): backend.context.threads_batch,
+    }
+    text = "Compute threads of a step of one row, and of several"
+    yield Reading("gauge", "worker_compute_threads", text, threads, ("rows",))
     for name, text, value in (
         ("worker_attention_fused", "Whether attention is fused now (flash attention); else plain",
          loaded.is_fused),
@@ -117,14 +118,15 @@ def _counters(engine: EngineSnapshot) -> Iterator[Reading]:
     ended = {(reason,): count for reason, count in stats.finished.items()}
     yield Reading("counter", "worker_requests", "Ended sequences", ended, ("outcome",))
     hits = {
-        ("cells",): stats.shared_tokens, ("memory",): stats.memory_tokens,
+        ("cells",): stats.shared_tokens,
+        ("memory",): stats.memory_tokens,
         ("disk",): stats.disk_tokens,
-    }  # fmt: skip
-    yield Reading("counter", "worker_prefix_hits", "Prompt tokens that were found, not computed",
-                  hits, ("source",))  # fmt: skip
+    }
+    text = "Prompt tokens that were found, not computed"
+    yield Reading("counter", "worker_prefix_hits", text, hits, ("source",))
     seconds = {("prompts",): stats.prompt_s, ("tokens",): stats.token_s}
-    yield Reading("counter", "worker_step_seconds", "Seconds of steps that read prompts, and of "
-                  "steps that only write", seconds, ("kind",))  # fmt: skip
+    text = "Seconds of steps that read prompts, and of steps that only write"
+    yield Reading("counter", "worker_step_seconds", text, seconds, ("kind",))
     for name, text, value in (
         ("worker_steps", "Engine steps", engine.num_steps),
         ("worker_step_sequences", "Sequences that ran, counted in each step", stats.num_busy),

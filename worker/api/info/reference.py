@@ -5,22 +5,26 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-_VENDOR = Path(__file__).parent / "swagger"
+_HERE = Path(__file__).parent
 _PAGE = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
 <title>API reference</title>
+<link rel="icon" href="data:,">
+<link rel="preload" as="fetch" crossorigin href="/openapi.json">
 <link rel="stylesheet" href="/docs/swagger-ui.css">
-<div id="reference"></div>
+<style>
+  nav { display: flex; flex-wrap: wrap; gap: 0 1.5em; padding: 1em 2em; font: 1em sans-serif }
+  nav a { color: inherit; padding: .5em 0; text-decoration: none }
+  nav a[aria-current] { font-weight: bold; box-shadow: 0 2px }
+  html.dark-mode nav { color: #e4e6e6 }
+</style>
+<nav aria-label="APIs"></nav>
+<main id="reference"></main>
 <script src="/docs/swagger-ui.js"></script>
 <script src="/docs/start.js"></script>
 </html>
-"""
-_START = """SwaggerUIBundle({
-  url: "/openapi.json", dom_id: "#reference", docExpansion: "none", deepLinking: true,
-  defaultModelsExpandDepth: -1, filter: true, validatorUrl: null, persistAuthorization: false,
-});
 """
 # Swagger UI sets styles on elements, and draws its icons from data: addresses.
 HEADERS = {
@@ -45,7 +49,7 @@ def file(name: str) -> tuple[bytes, str]:
         case "":
             found = _PAGE.encode()
         case "start.js":
-            found = _START.encode()
+            found = (_HERE / name).read_bytes()
         case _:
-            found = (_VENDOR / name).read_bytes()
+            found = (_HERE / "swagger" / name).read_bytes()
     return found, _TYPES[Path(name).suffix]

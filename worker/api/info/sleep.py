@@ -16,6 +16,7 @@ class Sleeping(msgspec.Struct):
 
 
 def sleeper_of(worker: Worker) -> Sleeper:
+    """Raises UnavailableError."""
     if worker.sleeper is None:
         raise UnavailableError("Loading model", code="loading")
     return worker.sleeper

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import msgspec
 
 from worker.api.intake.facts import AdapterTable, ChosenAdapters, NamedAdapter
-from worker.api.intake.generation import Generation
 from worker.errors import RequestError
-
-Chosen = TypeVar("Chosen")
 
 
 class AdapterScale(msgspec.Struct):
@@ -34,19 +29,6 @@ def choice_of(body: msgspec.Struct, adapters: AdapterTable) -> ChosenAdapters:
     """By the fields `model` and `lora`. Raises NotFoundError, RequestError."""
     model, lora = getattr(body, "model", None), getattr(body, "lora", None)
     return adapters.choose(model, scales_of(lora))
-
-
-def with_adapters(made: Chosen, choice: ChosenAdapters) -> Chosen:
-    """The same, computed with the adapters that were chosen.
-
-    Raises RequestError where a request for vectors names one.
-    """
-    replace = msgspec.structs.replace
-    if isinstance(made, Generation):
-        return replace(made, prompts=tuple(map(choice.of, made.prompts)), model=choice.model)
-    if choice.is_named:
-        raise RequestError("Vectors are computed without adapters.", param="model")
-    return made
 
 
 # How a path that names the model is described.

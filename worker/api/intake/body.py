@@ -8,7 +8,7 @@ import functools
 import json
 import re
 from codecs import BOM_UTF8
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast, get_args
 
@@ -28,17 +28,16 @@ _logged: set[str] = set()
 _MOST_LOGGED = 256
 
 # Change no answer here.
-_HARMLESS = frozenset({
-    "user", "metadata", "store", "safety_identifier", "prompt_cache_key",
-    "prompt_cache_retention", "prediction", "cache_control", "betas", "anthropic_version",
-    "anthropic_beta", "context_management", "provider", "usage", "models", "route", "id_slot",
-    "slot_id", "cache_prompt", "n_keep", "n_discard", "n_cache_reuse", "sse_ping_interval",
-    "api_key", "backend_sampling", "t_max_prompt_ms",
-    "speculative.n_max", "speculative.n_min", "speculative.p_min", "speculative.type",
-    "keep_alive", "request_id", "include_obfuscation", "cache_salt",
-    "kv_transfer_params", "num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "num_keep",
-    "use_mmap", "use_mlock", "numa", "low_vram", "f16_kv",
-})  # fmt: skip
+_HARMLESS = frozenset(
+    "user metadata store safety_identifier prompt_cache_key "
+    "prompt_cache_retention prediction cache_control betas anthropic_version "
+    "anthropic_beta context_management provider usage models route id_slot slot_id "
+    "cache_prompt n_keep n_discard n_cache_reuse sse_ping_interval api_key "
+    "backend_sampling t_max_prompt_ms speculative.n_max speculative.n_min "
+    "speculative.p_min speculative.type keep_alive request_id include_obfuscation "
+    "cache_salt kv_transfer_params num_ctx num_batch num_gpu main_gpu num_thread "
+    "num_keep use_mmap use_mlock numa low_vram f16_kv".split()
+)
 # Say what happens anyway, beside null, false, 0 and what is empty.
 _NEUTRAL: dict[str, Any] = {
     "skip_special_tokens": True, "spaces_between_special_tokens": True, "detokenize": True,
@@ -99,16 +98,6 @@ def _objects(shape: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct]]:
     return found
 
 
-def field_warnings(names: Iterable[str], path: str) -> tuple[str, ...]:
-    """A sentence for each name; the log has each once."""
-    names = tuple(names)
-    for name in names:
-        if name not in _logged and len(_logged) < _MOST_LOGGED:
-            _logged.add(name)
-            _log.warning("a field is not known", field=name, path=path)
-    return tuple(f"{name} is not known here and was left out." for name in names)
-
-
 def _value(raw: msgspec.Raw) -> Any:
     """A small value; a large one is something."""
     if len(bytes(raw)) > _LENGTH:
@@ -125,6 +114,13 @@ _PAUSE_S = 0.01
 _MOST_HALVES = 2**17  # and what is between them; they take 0.1 s
 
 T = TypeVar("T")
+_MISSING = re.compile(r"Object missing required field `(\w+)`")
+_OTHER_TYPE = re.compile(r"Expected `([^`]+)`, got `(\w+)`")
+# msgspec's names of types -> what people call them.
+_JSON_TYPES = {
+    "int": "a whole number", "float": "a number", "str": "a text", "bool": "true, false",
+    "array": "a list", "object": "an object",
+}  # fmt: skip
 _PLACE = re.compile(r" - at `\$\.?([^`]*)`")
 # Escapes of UTF-16: \ud83d is the first half of a character, \ude00 a second one.
 _FIRST, _SECOND = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
@@ -249,12 +245,15 @@ async def until_gone(receive: Any) -> None:
 
 
 def _decode_noting(data: bytearray, shape: type[T]) -> T:
-    """The body, whose record knows what of it is not known."""
+    """The body, whose record knows what of it is not known; the log has each name once."""
     found = _decode(data, shape)
     record = current()
     if record is not None:
         record.unknown = unknown_fields(data, shape)
-        field_warnings(record.unknown, record.route)
+        for name in record.unknown:
+            if name not in _logged and len(_logged) < _MOST_LOGGED:
+                _logged.add(name)
+                _log.warning("a field is not known", field=name, path=record.route)
     return found
 
 
@@ -276,12 +275,7 @@ def _decode(data: bytearray, shape: type[T]) -> T:
             data = bytearray(_WHOLE_OR_HALF.sub(_whole, data, _MOST_HALVES))
             return _strictly(data, shape)
     except msgspec.ValidationError as error:
-        text = str(error)
-        place = _PLACE.search(text)
-        field = re.split(r"[.\[]", place[1])[0] if place else ""
-        where = (place[1] if place else "") or "the body"
-        sentence = text[: place.start()] if place else text
-        raise RequestError(f"{sentence}, in {where}.", param=field or None) from None
+        raise _misfit(str(error)) from None
     except UnicodeDecodeError:
         where = _first_wrong(data)
         raise RequestError(f"The body is not valid JSON: byte {where} is not UTF-8.") from None
@@ -292,6 +286,24 @@ def _decode(data: bytearray, shape: type[T]) -> T:
         ) from None
     except msgspec.DecodeError as error:
         raise RequestError(f"The body is not valid JSON: {_reason(data, error)}.") from None
+
+
+def _misfit(text: str) -> RequestError:
+    """msgspec's error about a value, in the words of people who write JSON."""
+    place = _PLACE.search(text)
+    where = place[1] if place else ""
+    field = re.split(r"[.\[]", where)[0] or None
+    sentence = text[: place.start()] if place else text
+    if missing := _MISSING.fullmatch(sentence):
+        inside = f" in {where}" if where else ""
+        return RequestError(f"{missing[1]} is missing{inside}.", param=field or missing[1])
+    if other := _OTHER_TYPE.fullmatch(sentence):
+        wanted = [_JSON_TYPES.get(each, each) for each in other[1].split(" | ")]
+        wanted = ", ".join(wanted).split(", ")  # `true or false` is two
+        told = f"{', '.join(wanted[:-1])} or {wanted[-1]}" if len(wanted) > 1 else wanted[0]
+        got = _JSON_TYPES.get(other[2], other[2]).replace(", false", " or false")
+        return RequestError(f"{where or 'The body'} must be {told}, not {got}.", param=field)
+    return RequestError(f"{sentence}, in {where or 'the body'}.", param=field)
 
 
 def _strictly(data: bytearray, shape: type[T]) -> T:

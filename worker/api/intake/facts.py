@@ -76,12 +76,10 @@ class TextEmbedder(Protocol):
 
 
 class Perception(Protocol):
-    """What the projector takes."""
+    """What the projector takes; kinds: image, audio"""
 
     @property
-    def sees(self) -> bool: ...
-    @property
-    def hears(self) -> bool: ...
+    def kinds(self) -> tuple[str, ...]: ...
 
 
 class AddressReader(Protocol):

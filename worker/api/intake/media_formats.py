@@ -6,6 +6,8 @@ import base64
 
 from worker.errors import RequestError
 
+# Kind of a medium -> what a sentence calls it. A new kind is named here first.
+NOUNS = {"image": "An image", "audio": "A sound", "video": "A video"}
 READ = {
     "image": ("PNG", "JPEG", "WebP", "AVIF", "GIF", "BMP"),
     "audio": ("WAV", "MP3", "FLAC"),

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from worker.api.intake.facts import AddressReader, MediumReader
-from worker.api.intake.media_formats import check_format
+from worker.api.intake.media_formats import NOUNS, check_format
 from worker.budget import UNBOUNDED, Budget
 from worker.engine.request import Medium
 from worker.errors import QueueFullError, RequestError, UnavailableError
@@ -27,7 +27,6 @@ from worker.limits import MEDIA
 _DATA_URL = re.compile(r"data:[\w.+-]*/?[\w.+-]*(?:;[^,;]{0,100}){0,4},", re.IGNORECASE)
 MediumPieces = tuple[Medium | tuple[int, ...], ...]
 T = TypeVar("T")
-_NOUNS = {"image": "An image", "audio": "A sound", "video": "A video"}
 _NO_BYTES = "it holds no bytes."
 _MOST_TOLD = 16
 
@@ -80,19 +79,16 @@ class MediaInputs:
 
     def _tell(self, kind: str, why: str) -> None:
         if len(self.left_out) < _MOST_TOLD:
-            self.left_out.setdefault(f"{_NOUNS.get(kind, 'A medium')} is left out: {why}")
+            self.left_out.setdefault(f"{NOUNS.get(kind, 'A medium')} is left out: {why}")
 
     def reads(self, kind: str) -> str:
         """What the model reads beside media of this kind, as an error says it."""
-        is_text = not any(map(self.takes, _NOUNS))
+        is_text = not any(map(self.takes, NOUNS))
         return f"this model reads {'text only' if is_text else f'no {kind}'}"
 
     def takes(self, kind: str) -> bool:
         """Whether the model sees, or hears, such a medium."""
-        if self._reader is None:
-            return False
-        ready = self._reader.ready
-        return {"image": ready.sees, "audio": ready.hears}.get(kind, False)
+        return self._reader is not None and kind in self._reader.ready.kinds
 
     def mark(self, kind: str, address: str, asked: tuple[str, str] | None = None) -> str | None:
         """The mark of a medium whose bytes stand in an address, or in its place as base64, or are
@@ -239,9 +235,7 @@ class MediaInputs:
 
 def _about(error: RequestError, asked: tuple[str, str]) -> RequestError:
     where, param = asked
-    return RequestError(
-        f"{where}: {error.message}", param=param, hint=error.hint, code=error.code
-    )  # fmt: skip
+    return RequestError(f"{where}: {error.message}", param=param, hint=error.hint, code=error.code)
 
 
 def _decode(text: str) -> bytes:

@@ -8,15 +8,14 @@ import math
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from worker import log
 from worker.account import NOBODY
-from worker.api.intake.adapters import choice_of, with_adapters
-from worker.api.intake.body import HttpRequest, field_warnings, hold_body, read_json, until_gone
+from worker.api.intake.adapters import choice_of
+from worker.api.intake.body import HttpRequest, hold_body, read_json, until_gone
 from worker.api.intake.constraints import ConstraintFields
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.generation import Generation
@@ -24,7 +23,13 @@ from worker.api.intake.priority import priority_of
 from worker.budget import UNBOUNDED, Budget, SlowWork
 from worker.engine.request import Request
 from worker.engine.stream import Lane, Stream
-from worker.errors import CancelledError, LeftError, QueueFullError, UnavailableError
+from worker.errors import (
+    CancelledError,
+    LeftError,
+    QueueFullError,
+    RequestError,
+    UnavailableError,
+)
 from worker.limits import LONG
 from worker.requests.record import RequestRecord, current
 from worker.requests.work import RequestWork
@@ -129,71 +134,65 @@ class Preparing:
             record.quota.take_request()
         return await read_json(request, shape)
 
-    async def make(
+    async def run(
         self,
         request: HttpRequest,
         body: msgspec.Struct,
         facts: ModelFacts,
-        function: Callable[..., Made],
-        *arguments: Any,
-    ) -> Made:
-        """What is to be generated, with the adapters that the body chooses, in a place of the
-        queue's. Raises QueueFullError too.
+        make: Callable[[Budget], Generation],
+    ) -> tuple[Generation, Stream]:
+        """What the body asks for, with the adapters that it chooses, and what the engine makes of
+        it: the continuations of the first prompt, of the second, ...
 
-        Meanwhile the request is one of those that wait, and can be cancelled.
+        Until the engine has it the request is one of those that wait, and can be cancelled. Raises
+        as `aside`, and RequestError or UnavailableError.
         """
-        choice = choice_of(body, facts.adapters)
-        record = current()
+        choice, record = choice_of(body, facts.adapters), current()
         account = NOBODY if record is None else record.account
         priority = priority_of(body, request, account)
-        with self._lane().place(), hold_body(request):
-            made = await self._aside(request, body, partial(function, *arguments), record)
-        made = with_adapters(made, choice)
-        path = request.scope["path"] if record is None else record.route
-        warnings = () if record is None else field_warnings(record.unknown, path)
-        if not isinstance(made, Generation):
-            return made
+        with self._lane().place():
+            made = await self.aside(request, body, make, record)
         if made.left_out:
+            path = request.scope["path"] if record is None else record.route
             _log.warning("media are left out of a prompt", why=" ".join(made.left_out), path=path)
-        if warnings or made.left_out:
-            warnings = (*made.warnings, *warnings, *made.left_out)
-            made = msgspec.structs.replace(made, warnings=warnings)
-        if priority or account is not NOBODY:
-            made = msgspec.structs.replace(made, priority=priority, account=account)
-        return made
+        names = () if record is None else record.unknown
+        unknown = tuple(f"{name} is not known here and was left out." for name in names)
+        generation = msgspec.structs.replace(
+            made,
+            prompts=tuple(map(choice.of, made.prompts)),
+            model=choice.model,
+            priority=priority,
+            account=account,
+            warnings=made.warnings + unknown + made.left_out,
+        )
+        requests = generation.requests()
+        facts.adapters.check_key(requests[0].prompt.key)
+        return generation, self.submit(requests, generation.multiplied_by, generation.copies)
 
     async def texts(
         self,
         request: HttpRequest,
         body: msgspec.Struct,
         facts: ModelFacts,
-        function: Callable[..., Made],
-        *arguments: Any,
+        make: Callable[[Budget], Made],
     ) -> Made:
-        """The same of a request whose texts have only to become tokens. Few are made here: to a
-        thread and back takes three times as long."""
-        if _length_of(request) > _FEW_BYTES:
-            return await self.make(request, body, facts, function, *arguments)
+        """What is made of texts that have only to become tokens. Few are made here: to a thread
+        and back takes three times as long. Raises as `aside`, and RequestError for an adapter."""
         choice = choice_of(body, facts.adapters)
-        self._lane().check_place()
-        made = with_adapters(function(*arguments, UNBOUNDED), choice)
-        if (record := current()) is not None:
-            field_warnings(record.unknown, record.route)
+        if _length_of(request) > _FEW_BYTES:
+            with self._lane().place():
+                made = await self.aside(request, body, make, current())
+        else:
+            self._lane().check_place()
+            made = make(UNBOUNDED)
+        if choice.is_named:
+            raise RequestError("Vectors are computed without adapters.", param="model")
         return made
 
-    def run(self, generation: Generation, facts: ModelFacts) -> Stream:
-        """Hand it to the engine, and tell the record of the request at hand.
-
-        Raises RequestError, QueueFullError or UnavailableError. The stream's ids are those of the
-        continuations of the first prompt, of the second, ...
-        """
-        requests = generation.requests()
-        facts.adapters.check_key(requests[0].prompt.key)
-        return self.submit(requests, generation.multiplied_by, generation.copies)
-
     def submit(self, requests: Sequence[Request], param: str, copies: int = 1) -> Stream:
-        """Those of a prompt side by side, `copies` of each. Raises as `run`; param: that an error
-        names"""
+        """Hand them to the engine, and tell the record of the request at hand. Those of a prompt
+        stand side by side, `copies` of each; param: that an error names. Raises RequestError,
+        QueueFullError, UnavailableError."""
         lane = self._lane()
         stream = lane.submit(requests, param=param)
         record = current()
@@ -205,40 +204,23 @@ class Preparing:
         self,
         request: HttpRequest,
         body: msgspec.Struct,
-        function: Callable[..., Made],
-        *arguments: Any,
+        make: Callable[[Budget], Made],
+        record: RequestRecord | None = None,
     ) -> Made:
-        """What `function` makes of the arguments and a Budget, which comes last. Raises what it
-        raises, and QueueFullError.
+        """What `make` makes in a thread. Raises what it raises, and QueueFullError.
 
+        record: of a request that generates, which is told of the thread and can be cancelled
         Where the client leaves: LeftError; where the request is cancelled: CancelledError. What
         runs in a thread then goes on there, for nobody.
         """
-        with hold_body(request):
-            return await self._aside(request, body, partial(function, *arguments), None)
-
-    async def look(
-        self, request: HttpRequest, shape: type[Body], function: Callable[..., Made], *more: Any
-    ) -> Made:
-        """What `function` makes of the body and more, also of a prompt that the context does not
-        hold. Raises as `aside`."""
-        body = await read_json(request, shape)
-        return await self.aside(request, body, partial(function, must_fit=False), body, *more)
-
-    async def _aside(
-        self,
-        request: HttpRequest,
-        body: msgspec.Struct,
-        work: Callable[[Budget], Made],
-        record: RequestRecord | None,
-    ) -> Made:
         left = asyncio.ensure_future(until_gone(request.receive))
         if record is not None:
             record.prepare(left)
         places = (body, getattr(body, "options", None))
         formed = any(getattr(place, name, None) for place in places for name in _FORMS)
         try:
-            return await self._run("formed" if formed else "plain", work, left)
+            with hold_body(request):
+                return await self._run("formed" if formed else "plain", make, left)
         finally:
             left.cancel()
             if record is not None:

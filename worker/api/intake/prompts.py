@@ -150,7 +150,9 @@ def infill_prompt(
     before, after, middle = vocab.infill
     if before is None or after is None or middle is None:
         raise RequestError(
-            "suffix needs a model with infill tokens, and this one has none.", param="suffix"
+            "suffix needs a model with infill tokens, and this one has none.",
+            param="suffix",
+            hint="Leave it out, or serve a model for code completion.",
         )
     head = plain_tokens(text, facts, param, budget)
     tail = plain_tokens(suffix, facts, "suffix", budget)

@@ -26,9 +26,7 @@ from worker.engine.sampling import (
     check_sampling,
 )
 from worker.errors import RequestError
-from worker.grammar.constraint import Constraint
 from worker.limits import BIAS, BREAKER, BREAKERS, PRIORITY
-from worker.settings import Settings
 from worker.values import samplers
 
 Bias = float | bool | str | None
@@ -103,10 +101,10 @@ _ALIASES = {"repetition_penalty": "repeat_penalty"}
 _RANDOM = -1  # llama-server's way to say "random"
 _SEEDS = (-(2**63), 2**64 - 1)
 # Where programs go beyond a limit to say what stands there: less than 0 is greedy, or off.
-_OPEN_BELOW = (
-    "temperature", "top_k", "min_p", "xtc_probability", "top_n_sigma", "adaptive_target",
-    "dynatemp_range", "n_indent", "t_max_predict_ms", "min_keep",
-)  # fmt: skip
+_OPEN_BELOW = tuple(
+    "temperature top_k min_p xtc_probability top_n_sigma adaptive_target dynatemp_range "
+    "n_indent t_max_predict_ms min_keep".split()
+)
 _OPEN_ABOVE = ("top_p", "top_k", "typical_p")
 # What the fields may hold under the names that clients use: field -> (lowest, highest), None: any.
 FIELD_LIMITS: dict[str, tuple[float | None, float | None]] = {
@@ -159,22 +157,13 @@ def sampling_of(
     for each in (*reversed(more), fields):
         params = _over(params, each, facts, budget)
     params = params.with_samplers()
-    constraint = constraint_of(fields, *more) or _default_constraint(facts.settings)
+    constraint = constraint_of(fields, *more) or params.constraint
     if constraint is not None:
         facts.guides.prepare(constraint, budget)
         params = msgspec.structs.replace(params, constraint=constraint)
     if INFILL in params.samplers:
         _check_infill(params, facts)
     return params
-
-
-def _default_constraint(settings: Settings) -> Constraint | None:
-    """What the operator's options ask of answers. Raises RequestError."""
-    if settings.grammar is None and settings.json_schema is None:
-        return None
-    return constraint_of(
-        ConstraintFields(grammar=settings.grammar, json_schema=settings.json_schema)
-    )
 
 
 def _check_infill(params: SamplingParams, facts: ModelFacts) -> None:

@@ -212,8 +212,10 @@ def _words(item: dict[str, Any], place: str) -> str:
     """The text of an object as llama-server, Cohere and Jina take one."""
     parts: Any = item.get("content")
     if isinstance(parts, list):
-        texts = [cast("dict[str, Any]", part).get("text") if isinstance(part, dict) else None
-                 for part in cast("list[Any]", parts)]  # fmt: skip
+        texts = [
+            cast("dict[str, Any]", part).get("text") if isinstance(part, dict) else None
+            for part in cast("list[Any]", parts)
+        ]
         if texts and all(isinstance(text, str) for text in texts):
             return "".join(cast("list[str]", texts))
     else:
@@ -290,7 +292,7 @@ def read_near(
 def embedding_request(
     texts: Sequence[Tokens], param: str, *, per_token: bool = False
 ) -> EmbeddingRequest:
-    """The engine's request. per_token: a vector for each token"""
+    """The engine's request. per_token: a vector for each token. Raises RequestError."""
     count = sum(map(len, texts))
     if per_token and count > TOKEN_VECTORS.most:
         raise RequestError(
@@ -308,8 +310,9 @@ def check_width(dimensions: int | None, facts: ModelFacts, param: str = "dimensi
     if not facts.config.vectors.can_be_cut:
         raise RequestError(
             f"{facts.model_id} was not trained for shorter vectors: they have {width} elements.",
-            param=param, hint=f"Leave {param} out.",
-        )  # fmt: skip
+            param=param,
+            hint=f"Leave {param} out.",
+        )
     if not 1 <= dimensions < width:
         raise RequestError(f"{param} must be from 1 to {width}.", param=param)
     return dimensions

@@ -97,9 +97,11 @@ def thinking_of(
                 is_said, how = effort_of(word)
                 is_on = is_said if is_on is None else is_on
                 effort = how if effort is None else effort
-    named = [counts for counts in (budgets, *map(_budgets, bodies)) if {*counts.values()} - {None}]
-    given = [tokens_of(default=None, **counts) for counts in named]
-    budget = next((budget for budget in given if budget is not None), None)
+    budget = None
+    for counts in (budgets, *map(_budgets, bodies)):
+        if {*counts.values()} - {None}:
+            given = tokens_of(default=None, **counts)
+            budget = given if budget is None else budget
     if budget is None and (settings.reasoning_budget or is_on is not True):
         budget = settings.reasoning_budget  # 0 of the operator's: none, unless one is asked for
     says_nothing = is_on is None and effort is None

@@ -115,8 +115,10 @@ async def _start(
     most = worker.settings.max_tokens_out
     job = jobs.open(body.job_id, read=read)
     try:
-        generation = await preparing.make(request, body, facts, generation_of, body, most, facts)
-        return body, job, jobs.run(job, generation, preparing.run(generation, facts))
+        generation, stream = await preparing.run(
+            request, body, facts, lambda budget: generation_of(body, most, facts, budget)
+        )
+        return body, job, jobs.run(job, generation, stream)
     except BaseException:
         jobs.forget(job)
         raise

@@ -134,7 +134,9 @@ def place_of(
     vocab = facts.vocab
     before, after, middle = vocab.infill
     if before is None or after is None or middle is None:
-        raise NotSupportedError("This model has no infill tokens.")
+        raise NotSupportedError(
+            "This model has no infill tokens.", hint="Serve a model for code completion."
+        )
     for name in ("input_prefix", "input_suffix"):
         if getattr(body, name) is None:
             raise RequestError(f"{name} is missing.", param=name)
@@ -206,6 +208,7 @@ def infill_of(body: InfillRequest, facts: ModelFacts, budget: Budget) -> Generat
 
 
 def completion_of(body: WritingRequest, facts: ModelFacts, budget: Budget) -> Generation:
+    """Raises RequestError."""
     copies = 1 if body.n_cmpl is None else body.n_cmpl
     if not 1 <= copies <= SEQUENCES.most:
         raise RequestError(f"n_cmpl must be from 1 to {SEQUENCES.most}.", param="n_cmpl")

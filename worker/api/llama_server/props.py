@@ -122,8 +122,10 @@ def _caps_of(template: str | None) -> dict[str, bool]:
     stands where it has one, so only thoughts depend on it."""
     if template is None:
         return {}
-    places = ("tools", "tool_calls", "parallel_tool_calls", "system_role", "string_content",
-              "typed_content", "object_arguments")  # fmt: skip
+    places = (
+        "tools tool_calls parallel_tool_calls system_role string_content typed_content "
+        "object_arguments".split()
+    )
     return {
         **{f"supports_{name}": True for name in places},
         "supports_preserve_reasoning": "preserve_thinking" in template,

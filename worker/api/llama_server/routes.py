@@ -38,7 +38,7 @@ from worker.api.llama_server.tokens import (
     info_of,
     tokenize,
 )
-from worker.budget import UNBOUNDED, Budget
+from worker.budget import UNBOUNDED
 from worker.errors import RequestError, UnavailableError
 from worker.http.replies import ErrorReply
 from worker.lifecycle.loaded import Loaded
@@ -49,16 +49,20 @@ from worker.lifecycle.worker import Worker
 async def infill(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
     """The whole text at once, or its events."""
     body = await preparing.body(request, InfillRequest)
-    generation = await preparing.make(request, body, facts, infill_of, body, facts)
-    return WritingExchange(generation, preparing.run(generation, facts), body, facts)
+    generation, stream = await preparing.run(
+        request, body, facts, lambda budget: infill_of(body, facts, budget)
+    )
+    return WritingExchange(generation, stream, body, facts)
 
 
 @post(["/completion", "/completions"], status_code=200, summary="Continue a text (llama-server)")
 async def completion(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
     """The whole text at once, or its events; a list of whole texts for several prompts."""
     body = await preparing.body(request, WritingRequest)
-    generation = await preparing.make(request, body, facts, completion_of, body, facts)
-    return WritingExchange(generation, preparing.run(generation, facts), body, facts)
+    generation, stream = await preparing.run(
+        request, body, facts, lambda budget: completion_of(body, facts, budget)
+    )
+    return WritingExchange(generation, stream, body, facts)
 
 
 @get("/lora-adapters", summary="The adapters (llama-server)")
@@ -144,7 +148,8 @@ async def tokenize_text(
     body = await read_json(request, TokenizeRequest)
     if len(body.content or body.prompt or "") <= _INLINE:
         return json_response(tokenize(body, facts, UNBOUNDED))
-    return json_response(await preparing.aside(request, body, tokenize, body, facts))
+    found = await preparing.aside(request, body, lambda budget: tokenize(body, facts, budget))
+    return json_response(found)
 
 
 @post("/detokenize", status_code=200, summary="Token ids to text")
@@ -155,11 +160,8 @@ async def detokenize_tokens(
     body = await read_json(request, DetokenizeRequest)
     if len(body.tokens or ()) <= _INLINE:
         return json_response(detokenize(body, facts.vocab.spelled))
-
-    def read(_budget: Budget) -> DetokenizeReply:
-        return detokenize(body, facts.vocab.spelled)
-
-    return json_response(await preparing.aside(request, body, read))
+    found = await preparing.aside(request, body, lambda _: detokenize(body, facts.vocab.spelled))
+    return json_response(found)
 
 
 @get("/tokenizer_info", summary="The tokenizer's special tokens and rules")

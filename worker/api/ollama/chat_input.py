@@ -80,13 +80,15 @@ def _match_call(result: Message, open_calls: list[Call]) -> Message:
 PARAM = "prompt"
 
 
-def chat_of(body: OllamaChatRequest, facts: ModelFacts, media: MediaInputs) -> ChatInput:
+def chat_input_of(body: OllamaChatRequest, facts: ModelFacts, budget: Budget) -> ChatInput:
     """Raises RequestError that names the field; blocks: a schema is compiled."""
+    media = MediaInputs(facts.media, budget)
     return _talk(body, messages_of(body, media), _MESSAGES, facts, media, body.tools)
 
 
-def question_of(body: GenerateRequest, facts: ModelFacts, media: MediaInputs) -> ChatInput:
+def question_of(body: GenerateRequest, facts: ModelFacts, budget: Budget) -> ChatInput:
     """A prompt as a conversation of one question. Raises and blocks as above."""
+    media = MediaInputs(facts.media, budget)
     check_pictures(pictures_of(body.images), "images", "images", media)
     asked = PastMessage(content=body.prompt or "", images=body.images)
     messages = [message_of(asked, "user", media)]

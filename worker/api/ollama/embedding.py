@@ -76,5 +76,8 @@ def embed_request(
 
 
 def pooled_vector(vector: np.ndarray) -> np.ndarray:
-    """Of a text without pooling the mean of its tokens'."""
+    """Of a text without pooling the mean of its tokens'.
+
+    vector: float32 [width] or [tokens, width]; the result is [width].
+    """
     return vector if vector.ndim == 1 else vector.mean(axis=0)

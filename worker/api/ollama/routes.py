@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -21,7 +20,7 @@ from worker.api.described import (
     Described,
 )
 from worker.api.intake.body import HttpRequest
-from worker.api.intake.chat.asking import answer_to
+from worker.api.intake.chat.asking import ask
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.generation import Generation
 from worker.api.intake.origins import Asker
@@ -31,7 +30,7 @@ from worker.api.intake.texts import (
     check_width,
 )
 from worker.api.ollama.chat_input import (
-    chat_of,
+    chat_input_of,
     check_asked,
     check_generate,
     continuation_of,
@@ -87,16 +86,11 @@ async def ollama_embed(request: HttpRequest, facts: ModelFacts, preparing: Prepa
             prompt_eval_count=count,
         )
 
-    if not body.input:  # who asks nothing wants the model to be facts, and here it is
+    given, cuts = body.input, body.truncate is not False
+    if not given:  # clients ask nothing to have the model loaded, and here it is
         return cast("ASGIApp", json_response(reply((), 0)))
     wanted = await preparing.texts(
-        request,
-        body,
-        facts,
-        partial(embed_request, cuts=body.truncate is not False),
-        body.input,
-        "input",
-        facts,
+        request, body, facts, lambda budget: embed_request(given, "input", facts, budget, cuts=cuts)
     )
     count = len(wanted.prompt.tokens)
     return VectorExchange(wanted, preparing, request.url.path, lambda made: reply(made, count))
@@ -109,10 +103,11 @@ async def ollama_embeddings(
     """A text that is too long is cut."""
     body = await preparing.body(request, OllamaEmbeddingsRequest)
     check_vectors(facts)
-    if not body.prompt:
+    text = body.prompt
+    if not text:
         return cast("ASGIApp", json_response(OllamaEmbeddingsReply([])))
     wanted = await preparing.texts(
-        request, body, facts, partial(embed_request, cuts=True), body.prompt, "prompt", facts
+        request, body, facts, lambda budget: embed_request(text, "prompt", facts, budget, cuts=True)
     )
 
     def reply(vectors: Sequence[np.ndarray]) -> OllamaEmbeddingsReply:
@@ -167,7 +162,7 @@ async def delete_model() -> Response[bytes]:
     raise NotSupportedError("This worker serves one file and deletes none.")
 
 
-# Who asks nothing wants the model to be facts, and here it is.
+# Clients ask nothing to have the model loaded, and here it is.
 _LOADED: dict[str, Any] = {"done": True, "done_reason": "load"}
 
 
@@ -178,11 +173,12 @@ async def ollama_chat(
     """Its lines, or one with all of it."""
     body = await preparing.body(request, OllamaChatRequest)
     if not body.messages:
-        await preparing.aside(request, body, check_asked, body, facts)
+        await preparing.aside(request, body, lambda budget: check_asked(body, facts, budget))
         message = OllamaAnswer(content="")
         return _reply(ChatLine(model=facts.model_id, created_at=now(), message=message, **_LOADED))
-    generation = await preparing.make(request, body, facts, answer_to, body, chat_of, chat, facts)
-    stream = preparing.run(generation, facts)
+    generation, stream = await preparing.run(
+        request, body, facts, lambda budget: ask(chat_input_of(body, facts, budget), chat, facts)
+    )
     return OllamaChatExchange(generation, stream, facts, streaming=body.stream is not False)
 
 
@@ -192,12 +188,13 @@ async def generate(request: HttpRequest, facts: ModelFacts, preparing: Preparing
     body = await preparing.body(request, GenerateRequest)
     check_generate(body)
     if not (body.prompt or body.suffix or body.images):
-        await preparing.aside(request, body, check_asked, body, facts)
+        await preparing.aside(request, body, lambda budget: check_asked(body, facts, budget))
         return _reply(GenerateLine(model=facts.model_id, created_at=now(), response="", **_LOADED))
     is_plain = body.raw or body.suffix
     chat = None if is_plain else await _chat_format(request, facts, preparing)
-    generation = await preparing.make(request, body, facts, _generation_of, body, chat, facts)
-    stream = preparing.run(generation, facts)
+    generation, stream = await preparing.run(
+        request, body, facts, lambda budget: _generation_of(body, chat, facts, budget)
+    )
     return GenerateExchange(generation, stream, facts, streaming=body.stream is not False)
 
 
@@ -207,7 +204,7 @@ def _generation_of(
     """By the model's template, or the text alone where there is none or it is not wanted."""
     if chat is None:
         return continuation_of(body, facts, budget)
-    return answer_to(body, question_of, chat, facts, budget)
+    return ask(question_of(body, facts, budget), chat, facts)
 
 
 async def _chat_format(

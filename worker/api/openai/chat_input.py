@@ -14,6 +14,7 @@ from worker.api.intake.media_inputs import MediaInputs
 from worker.api.intake.sampling import sampling_of
 from worker.api.intake.thinking import thinking_of
 from worker.api.openai.schemas import ChatRequest
+from worker.budget import Budget
 from worker.chat.message import Message
 from worker.engine.request import GenerationParams
 from worker.errors import RequestError
@@ -26,8 +27,9 @@ _OLD = {
 }
 
 
-def chat_input_of(body: ChatRequest, facts: ModelFacts, media: MediaInputs) -> ChatInput:
+def chat_input_of(body: ChatRequest, facts: ModelFacts, budget: Budget) -> ChatInput:
     """Raises RequestError that names the field; blocks: a grammar is checked."""
+    media = MediaInputs(facts.media, budget)
     settings = facts.settings
     if body.chat_template is not None:
         raise RequestError(
@@ -43,7 +45,7 @@ def chat_input_of(body: ChatRequest, facts: ModelFacts, media: MediaInputs) -> C
     choice = choice_of(body.tool_choice, declared)
     params = GenerationParams(
         prompt_param=PARAM,
-        sampling=sampling_of(body, facts, media.budget),
+        sampling=sampling_of(body, facts, budget),
         max_tokens=tokens_of(
             max_completion_tokens=body.max_completion_tokens,
             max_tokens=body.max_tokens,
@@ -95,7 +97,9 @@ def _logprobs(body: ChatRequest) -> int | None:
     """Alternatives for each token; None: no logprobs. A number in `logprobs` is true, whatever it
     counts for completions."""
     if body.top_logprobs and not body.logprobs:
-        raise RequestError("top_logprobs needs logprobs.", param="top_logprobs")
+        raise RequestError(
+            "top_logprobs needs logprobs.", param="top_logprobs", hint="Set logprobs to true."
+        )
     if not (body.logprobs or body.n_probs):
         return None
     check_alternatives(logprobs=body.logprobs, top_logprobs=body.top_logprobs, n_probs=body.n_probs)

@@ -16,8 +16,8 @@ from worker.api.described import (
     Described,
 )
 from worker.api.intake.adapters import MODEL_ID, adapter_at
-from worker.api.intake.body import HttpRequest
-from worker.api.intake.chat.asking import answer_to
+from worker.api.intake.body import HttpRequest, read_json
+from worker.api.intake.chat.asking import ask
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.origins import Asker
 from worker.api.intake.preparing import Preparing
@@ -42,8 +42,10 @@ async def chat_completions(
 ) -> ASGIApp:
     """The whole answer at once, or its events."""
     body = await preparing.body(request, ChatRequest)
-    made = await preparing.make(request, body, facts, answer_to, body, chat_input_of, chat, facts)
-    return ChatExchange(made, preparing.run(made, facts), body, facts)
+    generation, stream = await preparing.run(
+        request, body, facts, lambda budget: ask(chat_input_of(body, facts, budget), chat, facts)
+    )
+    return ChatExchange(generation, stream, body, facts)
 
 
 @post("/apply-template", status_code=200, summary="Messages to the prompt's text")
@@ -51,7 +53,12 @@ async def apply_template(
     request: HttpRequest, facts: ModelFacts, chat: ChatFormat, preparing: Preparing
 ) -> Response[bytes]:
     """What the model would read, also where its context does not hold it."""
-    generation = await preparing.look(request, ChatRequest, answer_to, chat_input_of, chat, facts)
+    body = await read_json(request, ChatRequest)
+    generation = await preparing.aside(
+        request,
+        body,
+        lambda budget: ask(chat_input_of(body, facts, budget), chat, facts, must_fit=False),
+    )
     return json_response(TemplateReply(generation.prompts[0].text))
 
 
@@ -62,7 +69,12 @@ async def chat_input_tokens(
     request: HttpRequest, facts: ModelFacts, chat: ChatFormat, preparing: Preparing
 ) -> Response[bytes]:
     """As the same body has them as a prompt, also where the context does not hold them."""
-    generation = await preparing.look(request, ChatRequest, answer_to, chat_input_of, chat, facts)
+    body = await read_json(request, ChatRequest)
+    generation = await preparing.aside(
+        request,
+        body,
+        lambda budget: ask(chat_input_of(body, facts, budget), chat, facts, must_fit=False),
+    )
     return json_response(InputTokens(generation.num_prompt_tokens))
 
 
@@ -70,8 +82,10 @@ async def chat_input_tokens(
 async def completions(request: HttpRequest, facts: ModelFacts, preparing: Preparing) -> ASGIApp:
     """The whole text at once, or its events."""
     body = await preparing.body(request, CompletionRequest)
-    generation = await preparing.make(request, body, facts, generation_of, body, facts)
-    return CompletionExchange(generation, preparing.run(generation, facts), body, facts)
+    generation, stream = await preparing.run(
+        request, body, facts, lambda budget: generation_of(body, facts, budget)
+    )
+    return CompletionExchange(generation, stream, body, facts)
 
 
 @get("/v1/models", summary="The model that runs here, and its adapters")

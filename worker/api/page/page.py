@@ -19,11 +19,10 @@ from worker.http.replies import WholeAnswer
 _HERE = Path(__file__).parent
 # In this order they are one script: a file uses names of those before it when it is read, and of
 # all when it runs.
-_SCRIPTS = (
-    "dom", "worker", "live", "requests", "gauges", "sampling", "tokens", "generation", "write",
-    "markdown", "conversation", "turns", "chat", "media", "store", "history", "compare", "code",
-    "main",
-)  # fmt: skip
+_SCRIPTS = tuple(
+    "dom worker live requests gauges sampling tokens generation write markdown "
+    "conversation turns chat media store history compare code main".split()
+)
 
 
 @functools.cache

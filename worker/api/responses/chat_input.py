@@ -34,6 +34,7 @@ from worker.api.intake.media_inputs import MediaInputs
 from worker.api.intake.sampling import sampling_of
 from worker.api.intake.thinking import thinking_of
 from worker.api.responses.schemas import ResponseRequest, ResponseTool, ResponseTools
+from worker.budget import Budget
 from worker.chat.message import Call, Message
 from worker.engine.request import GenerationParams
 from worker.errors import RequestError
@@ -107,10 +108,9 @@ InputItem = dict[str, Any]
 # Fields of a call that hold what is called with, and those that are no part of it.
 _ARGUMENTS = ("arguments", "action", "operation", "args", "parameters")
 _RETURNED = ("output", "outputs", "results", "result", "error")
-_KNOWN = frozenset({
-    *_RETURNED, "name", "namespace", "server_label", "status", "role", "execution", "created_by",
-    "approval_request_id",
-})  # fmt: skip
+_KNOWN = frozenset(_RETURNED).union(
+    "name namespace server_label status role execution created_by approval_request_id".split()
+)
 
 
 def messages_of(body: ResponseRequest, media: MediaInputs) -> tuple[Message, ...]:
@@ -281,8 +281,9 @@ _ABSENT = {
 }
 
 
-def chat_input_of(body: ResponseRequest, facts: ModelFacts, media: MediaInputs) -> ChatInput:
+def chat_input_of(body: ResponseRequest, facts: ModelFacts, budget: Budget) -> ChatInput:
     """Raises RequestError that names the field; blocks: a schema is compiled."""
+    media = MediaInputs(facts.media, budget)
     settings = facts.settings
     for field, hint in _ABSENT.items():
         if getattr(body, field):
@@ -296,7 +297,7 @@ def chat_input_of(body: ResponseRequest, facts: ModelFacts, media: MediaInputs) 
         media=media,
         params=GenerationParams(
             prompt_param=PARAM,
-            sampling=sampling_of(body, facts, media.budget),
+            sampling=sampling_of(body, facts, budget),
             max_tokens=tokens_of(
                 max_output_tokens=body.max_output_tokens,
                 n_predict=body.n_predict,

@@ -84,10 +84,12 @@ class ResponseExchange(DeltaExchange):
         self._num_events = 0
         self._times_all = bool(body.timings_per_token)
         self._reply = ResponseReply(
-            id=f"resp_{name}", created_at=int(time.time()), model=generation.model,
+            id=f"resp_{name}",
+            created_at=int(time.time()),
+            model=generation.model,
             service_tier=tier_of(generation.priority),
             **_echo(body, generation.params.sampling, functions),
-        )  # fmt: skip
+        )
         if generation.truncated is not None:
             self._reply.truncated = generation.truncated
         if generation.warnings:

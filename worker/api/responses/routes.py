@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -18,7 +17,7 @@ from worker.api.described import (
     Described,
 )
 from worker.api.intake.body import HttpRequest, read_json
-from worker.api.intake.chat.asking import answer_to
+from worker.api.intake.chat.asking import ask
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.origins import Asker
 from worker.api.intake.preparing import Preparing
@@ -62,8 +61,10 @@ async def responses(
     """The whole response at once, or its events."""
     body = await preparing.body(request, ResponseRequest)
     whole, own = stored.whole(body)
-    made = await preparing.make(request, whole, facts, answer_to, whole, chat_input_of, chat, facts)
-    return ResponseExchange(made, preparing.run(made, facts), body, facts, stored, own)
+    generation, stream = await preparing.run(
+        request, whole, facts, lambda budget: ask(chat_input_of(whole, facts, budget), chat, facts)
+    )
+    return ResponseExchange(generation, stream, body, facts, stored, own)
 
 
 @post("/v1/responses/input_tokens", status_code=200, summary="Tokens of a prompt (Responses)")
@@ -77,7 +78,9 @@ async def input_tokens(
     """As the same body has them as a prompt, also where the context does not hold them."""
     body, _ = stored.whole(await read_json(request, ResponseRequest))
     generation = await preparing.aside(
-        request, body, partial(answer_to, must_fit=False), body, chat_input_of, chat, facts
+        request,
+        body,
+        lambda budget: ask(chat_input_of(body, facts, budget), chat, facts, must_fit=False),
     )
     return json_response(InputTokens(generation.num_prompt_tokens))
 

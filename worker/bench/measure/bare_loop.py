@@ -25,6 +25,7 @@ from worker.engine.sampling import SamplingParams
 TokenRun = tuple[int, Ids, int]
 GREEDY = SamplingParams(temperature=0, ignore_eos=True)
 _PROBE_TOKENS, _PROBE_STEPS = 64, 8
+_SCORE_S = 10e-9  # to compare one logit of a row
 _MOST_RUNS = 200  # that make one repetition
 
 
@@ -185,12 +186,17 @@ def random_tokens(seed: int, count: int, vocab_size: int) -> Ids:
     return np.random.default_rng(seed).integers(0, vocab_size, count, np.int32)
 
 
-def token_cost(backend: Backend) -> TokenCost:
+def token_cost(backend: Backend, text_tokens: int) -> TokenCost:
     """Seconds a token, read and written, each after a round that is not counted."""
     loop = BareLoop(backend)
     runs = [(loop.prefill(_PROBE_TOKENS, 0), loop.decode(1, _PROBE_STEPS, 0)) for _ in range(2)]
     (read, read_s), (written, write_s) = runs[1]
-    return TokenCost(read_s=read_s / read, write_s=write_s / written)
+    return TokenCost(
+        read_s=read_s / read,
+        write_s=write_s / written,
+        score_s=backend.vocab_size * _SCORE_S,
+        text_tokens=text_tokens,
+    )
 
 
 def requests_of(
@@ -228,7 +234,7 @@ def measure_speed(
     """All tests of the bare loop; `tick` is called after each. One repetition is not counted."""
     loop = BareLoop(backend, clock)
 
-    def repeated(once: Callable[[], tuple[int, float]]) -> Figure:
+    def repeat(once: Callable[[], tuple[int, float]]) -> Figure:
         once()
         values = [_long_enough(once) for _ in range(sizes.repetitions)]
         tick()
@@ -237,12 +243,10 @@ def measure_speed(
     rates: list[Rate] = []
     counts = sorted({1, streams})
     for depth in sorted({0, sizes.depth}):
-        per_s = repeated(lambda depth=depth: loop.prefill(sizes.prompt, depth))
+        per_s = repeat(lambda depth=depth: loop.prefill(sizes.prompt, depth))
         rates.append(Rate(kind="prefill", streams=1, depth=depth, tokens=sizes.prompt, per_s=per_s))
         for count in counts:
-            per_s = repeated(
-                lambda count=count, depth=depth: loop.decode(count, sizes.decode, depth)
-            )
+            per_s = repeat(lambda count=count, depth=depth: loop.decode(count, sizes.decode, depth))
             rates.append(
                 Rate(kind="decode", streams=count, depth=depth, tokens=sizes.decode, per_s=per_s)
             )

@@ -52,7 +52,7 @@ from worker.model.config import load_config
 from worker.settings import Settings
 
 _PROBE_CELLS = 512
-_GLANCE = 100_000  # characters of a text, far more than the fewest tokens need
+_GLANCE = 1_000_000  # characters of a text that are counted in tokens before anything is measured
 _OTHER_SEED = 1_000_000  # far from the prompts of the first pass
 _BATCH_ROWS, _OTHER_BATCH_ROWS = 512, 96
 
@@ -74,9 +74,13 @@ def _quantise(job: StageJob, report: OnShare) -> int:
 def _probe(job: StageJob, _: OnShare) -> TokenCost:
     settings = msgspec.structs.replace(job.settings, ctx_size=_PROBE_CELLS, parallel=1)
     with open_level(job.path, settings) as backend:
+        tokens = 0
         if job.plan.corpus is not None:  # a text that is too short is told before all measurements
-            cut(text_of(job.plan.corpus)[:_GLANCE], backend.vocab, MIN_WINDOW, 1)
-        return token_cost(backend)
+            text = text_of(job.plan.corpus)
+            glance = text[:_GLANCE]
+            tokens = cut(glance, backend.vocab, MIN_WINDOW, 1).num_tokens
+            tokens = -(-tokens * len(text) // len(glance))
+        return token_cost(backend, tokens)
 
 
 def _load(job: StageJob, report: OnShare) -> LoadTimes:
@@ -139,11 +143,14 @@ def _quality(job: StageJob, report: OnShare) -> Quality:
     if job.stage == stages.NOISE_FLOOR.name:
         threads, batch_rows = threads // 2 or min(2, machine.usable_cpus()), _OTHER_BATCH_ROWS
     slots = max(sizes.greedy_prompts, 1)
-    cells = max(sizes.window, slots * (sizes.greedy_tokens + 40)) + 256
+    question = job.settings.batch_size if job.plan.own_questions else 0
+    cells = max(sizes.window, question, slots * (sizes.greedy_tokens + 40)) + 256
     settings = msgspec.structs.replace(
-        _with_threads(job.plan.settings, threads), parallel=slots, ctx_size=cells,
+        _with_threads(job.plan.settings, threads),
+        parallel=slots,
+        ctx_size=cells,
         lora=job.settings.lora,
-    )  # fmt: skip
+    )
     outputs = chunk_outputs(load_config(job.path).vocab_size, sizes.window)
     with open_level(job.path, settings, outputs=outputs) as backend:
         backend.arrange(unified=True, slots=())  # a window has more tokens than a slot's own cells

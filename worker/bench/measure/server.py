@@ -12,11 +12,11 @@ from worker.settings import OPTIONS, Settings
 
 _LAST_EVENT = "large pages"  # after it nothing in memory moves
 # The settings of a run that its server gets; the others do not bear on speed or memory.
-_TOLD = frozenset({
-    "ctx_size", "parallel", "threads", "threads_batch", "batch_size", "ubatch_size", "backend",
-    "n_gpu_layers", "device", "tensor_split", "split_mode", "main_gpu", "cache_type_k",
-    "cache_type_v", "flash_attn", "mmap", "draft", "max_stall_ms",
-})  # fmt: skip
+_TOLD = frozenset(
+    "ctx_size parallel threads threads_batch batch_size ubatch_size backend n_gpu_layers "
+    "device tensor_split split_mode main_gpu cache_type_k cache_type_v flash_attn mmap "
+    "draft max_stall_ms".split()
+)
 
 
 @contextlib.contextmanager

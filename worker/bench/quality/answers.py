@@ -6,29 +6,17 @@ reference (Dutta et al. 2024, arXiv:2407.09141). Accuracy alone hides changes th
 
 from __future__ import annotations
 
-import random
-from pathlib import Path
-
 import msgspec
 import numpy as np
 
 from worker.bench.figures import Floats, share_and_error
-from worker.bench.plan import Questions
+from worker.bench.quality.questions import Question
 from worker.bench.quality.windows import Windows, compute, gather, log_sums
 from worker.bench.sections import Choices, Greedy
+from worker.errors import UsageError, quantity
 from worker.llama.backend import LlamaBackend
 
-_FOLDER = Path(__file__).parent
-_SEED = 11
-_SUMS = 48  # sums among the demo model's questions
 _PROMPT_TOKENS = 32  # of a continuation
-
-
-class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """`text` is continued by one of `endings`; the first is right."""
-
-    text: str
-    endings: tuple[str, ...]
 
 
 class Answers(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,51 +24,6 @@ class Answers(msgspec.Struct, frozen=True, kw_only=True):
 
     choices: list[int]
     greedy: list[list[int]]
-
-
-def questions_of(kind: Questions, most: int) -> list[Question]:
-    """At most `most` questions of a set, the same ones in every run."""
-    rng = random.Random(_SEED)  # noqa: S311  (order, no secrets)
-    found = _demo_questions(rng) if kind == "demo" else _general_questions()
-    rng.shuffle(found)
-    return found[:most]
-
-
-def _general_questions() -> list[Question]:
-    """A line of the file is the text and its endings, parted by `|`."""
-    lines = (_FOLDER / "questions_general.txt").read_text(encoding="utf-8").splitlines()
-    parts = [line.split("|") for line in lines]
-    return [Question(text=text, endings=tuple(endings)) for text, *endings in parts]
-
-
-def _demo_questions(rng: random.Random) -> list[Question]:
-    """Questions in the words of the demo model's training text.
-
-    A line of the file is a question, an answer with a star for what is asked, and its rows:
-    `What is the capital of {}?|the capital of {} is *|France/Paris;Spain/Madrid`.
-    """
-    found: list[Question] = []
-    for line in (_FOLDER / "questions_demo.txt").read_text(encoding="utf-8").splitlines():
-        question, answer, table = line.split("|")
-        pairs = [pair.split("/") for pair in table.split(";")]
-        answers = list(dict.fromkeys(value for _, value in pairs))
-        for key, value in pairs:
-            wrong = rng.sample([other for other in answers if other not in (key, value)], 3)
-            words = [value, *wrong]
-            found.append(_demo_question(question.format(key), answer.replace("{}", key), words))
-    for _ in range(_SUMS):
-        a, b = rng.randint(2, 60), rng.randint(2, 39)
-        wrong = rng.sample([n for n in range(a + b - 12, a + b + 13) if n not in (a + b, a, b)], 3)
-        numbers = [str(n) for n in (a + b, *wrong)]
-        found.append(_demo_question(f"What is {a} plus {b}?", f"{a} plus {b} is *", numbers))
-    return found
-
-
-def _demo_question(question: str, answer: str, words: list[str]) -> Question:
-    """`answer` has a star where one of `words` belongs."""
-    head, _, tail = answer.partition("*")
-    text = f"Question: {question}\nAnswer: {head[:1].upper()}{head[1:]}".rstrip()
-    return Question(text=text, endings=tuple(f" {word}{tail}." for word in words))
 
 
 def choose(backend: LlamaBackend, questions: list[Question]) -> list[int]:
@@ -96,6 +39,12 @@ def _scores(backend: LlamaBackend, question: Question) -> Floats:
     ]
     if backend.vocab.adds_eos:  # it would be scored as a part of the ending
         texts = [text[:-1] for text in texts]
+    if (longest := max(map(len, texts))) > backend.batch.capacity:
+        raise UsageError(
+            f"The question {question.text[:50]!r} has {quantity(longest, 'token')} with a choice, "
+            f"and {backend.batch.capacity} is the most.",
+            hint="Shorten it, or raise --batch-size.",
+        )
     shared = 0
     while all(shared < len(text) - 1 and text[shared] == texts[0][shared] for text in texts):
         shared += 1

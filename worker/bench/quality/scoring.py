@@ -31,8 +31,8 @@ from worker.bench.quality.answers import (
     compare_choices,
     compare_greedy,
     continue_greedily,
-    questions_of,
 )
+from worker.bench.quality.questions import questions_of
 from worker.bench.quality.reference import (
     ANSWERS,
     ReferenceBlock,
@@ -167,7 +167,7 @@ def score(
             rows.write(index, condense(logits, targets, rows.shape, seed=index))
         found.append(compare(logits, targets, rows.read(index)))
         report((1 - _CHOICES - _GREEDY) * (index + 1) / len(windows.tokens))
-    questions = questions_of(job.plan.questions, sizes.questions)
+    questions = questions_of(job.plan, sizes.questions)
     mine = Answers(
         choices=choose(backend, questions),
         greedy=continue_greedily(backend, windows, sizes.greedy_prompts, sizes.greedy_tokens),

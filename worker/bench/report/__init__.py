@@ -84,8 +84,9 @@ def _merge(a: Requests, b: Requests) -> Requests:
     """Two passes of the same requests in one."""
 
     def seconds(name: str) -> tuple[float, ...]:
-        return tuple(value for part in (a, b) if (found := getattr(part, name))
-                     for value in found.values)  # fmt: skip
+        return tuple(
+            value for part in (a, b) if (found := getattr(part, name)) for value in found.values
+        )
 
     return msgspec.structs.replace(
         a,
@@ -135,8 +136,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 class BenchReport(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a run found. Levels are ordered by size, the largest first.
 
+    time_s       that the run was meant to take; 0: an older report does not say
     noise_floor  the reference against itself, with other threads and batches
     token_cost   by which `sizes` were settled
+    questions    the set of multiple-choice questions, or the file that they were taken from
     """
 
     format: int
@@ -156,6 +159,7 @@ class BenchReport(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     machine: Machine
     notes: tuple[str, ...]
+    time_s: float = 0.0
 
     def bandwidth(self, level: LevelReport) -> tuple[float, float | None, str | None] | None:
         """10⁹ bytes of weights that a level reads a second while it writes; their share of what

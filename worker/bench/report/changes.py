@@ -24,8 +24,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One figure of one level, before and after.
 
     figure   the column's title
-    margin   half of the 95 % interval around `after - before`; None where there is none
-    is_real  outside of the errors; where a figure has none, more than runs differ by anyway
+    margin   half of the 95 % interval around `after - before`, or what runs differ by anyway if
+             that is more; None: a figure without an error
+    is_real  the change is larger than the margin
     note     why it cannot be judged
     """
 
@@ -119,6 +120,7 @@ def _conditions(before: BenchReport, after: BenchReport) -> list[str]:
             "worker": machine.versions.worker,
             "reference": report.reference,
             "text": corpus and corpus.sha256[:16],
+            "questions": report.questions,
             "streams": report.streams,
             **msgspec.structs.asdict(report.sizes),
         }
@@ -144,15 +146,20 @@ class _Pair(NamedTuple):
             return None
         a, b = column.value(self.a), column.value(self.b)
         if isinstance(a, Figure) and isinstance(b, Figure):
-            found = difference(a, b, floor=self._speed_floor())
-            note = "1 repetition" if found.margin is None else ""
-            return self._change(column, a.mean, found, note)
+            floor = self._speed_floor()
+            found = difference(a, b, floor=floor)
+            if found.margin is None:
+                return self._change(column, a.mean, found, "1 repetition")
+            # What processes differ by does not show in the repetitions of one.
+            margin = max(found.margin, floor * abs(a.mean))
+            return self._change(column, a.mean, msgspec.structs.replace(found, margin=margin))
         if a is None or b is None or isinstance(a, Figure) or isinstance(b, Figure):
             return None
         if column.by in ("nll", "kld"):
             return self._of_windows(column, a, b)
-        floor = _MATERIAL_MEMORY if column.by == "memory" else 0.0
-        return self._change(column, a, _plain(a, b, is_real=abs(b - a) > floor * abs(a)))
+        margin = _MATERIAL_MEMORY * abs(a) if column.by == "memory" else None
+        is_real = abs(b - a) > (margin or 0.0)
+        return self._change(column, a, Difference(value=b - a, margin=margin, is_real=is_real))
 
     def _speed_floor(self) -> float:
         """The share that one process differs by from another."""
@@ -167,7 +174,9 @@ class _Pair(NamedTuple):
         note = self._other_text(a, b)
         if column.by == "nll" and not note:
             nll = paired_difference(a.window_nll, b.window_nll)
-            return self._change(column, math.log(before), nll, prefix="ln ")
+            margin = None if nll.margin is None else nll.margin * after
+            ppl = Difference(value=after - before, margin=margin, is_real=nll.is_real)
+            return self._change(column, before, ppl)
         if column.by == "kld":
             if self.a.is_reference and self.b.is_reference:  # of itself, which is only rounding
                 return None
@@ -180,18 +189,17 @@ class _Pair(NamedTuple):
 
     def _other_text(self, a: Quality, b: Quality) -> str:
         """Why windows of the two cannot be compared; empty where they can."""
-        texts = [corpus.sha256 if corpus else None
-                 for corpus in (self.before.corpus, self.after.corpus)]  # fmt: skip
+        texts = [
+            corpus.sha256 if corpus else None for corpus in (self.before.corpus, self.after.corpus)
+        ]
         if texts[0] != texts[1] or texts[0] is None:
             return "other text"
         counts = {len(part) for q in (a, b) for part in (q.window_kld, q.window_nll)}
         return "" if a.window == b.window and len(counts) == 1 else "other windows"
 
-    def _change(
-        self, column: Column, before: float, found: Difference, note: str = "", prefix: str = ""
-    ) -> Change:
+    def _change(self, column: Column, before: float, found: Difference, note: str = "") -> Change:
         return Change(
-            quant=self.a.quant, figure=prefix + column.title, unit=column.unit, before=before,
+            quant=self.a.quant, figure=column.title, unit=column.unit, before=before,
             after=before + found.value, margin=found.margin, is_real=found.is_real, note=note,
         )  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, TypeVar
 
 import msgspec
@@ -55,7 +55,7 @@ def tables(report: BenchReport) -> list[Table]:
     recommended = report.verdict.recommended
     name = _column(
         "level",
-        "encoding; * is the reference, → the one to take here",
+        "encoding; * marks the reference, → the level to take here",
         _whole,
         lambda x: mark(x, recommended),
     )
@@ -68,12 +68,32 @@ def tables(report: BenchReport) -> list[Table]:
     if any(level.quality for level in report.levels):
         parts["Quality"] = _quality()
     known = {column.title: column for columns in parts.values() for column in columns}
-    wanted = ("size", "bits", "read", "write", "HTTP", "TTFT HTTP", "peak", "KLD",
-              "same top", "flips")  # fmt: skip
+    wanted = "size, bits, read, write, HTTP, TTFT HTTP, peak, KLD, same top, flips".split(", ")
     summary = [known[title] for title in wanted if title in known]
     return [
         Table(title, [name, *columns]) for title, columns in {"Summary": summary, **parts}.items()
     ]
+
+
+def fitting(
+    columns: list[Column], levels: Sequence[LevelReport], width: int, gap: int = 1
+) -> Iterator[list[Column]]:
+    """Parts of a table's columns that fit a line, each beginning with the first column.
+
+    width: characters of a line; gap: of them, those that a cell has besides its text
+    """
+    name, *rest = columns
+
+    def wide(column: Column) -> int:
+        return gap + max(map(len, (column.title, *map(column.text, levels))))
+
+    while rest:
+        room, count = width - wide(name), 0
+        while count < len(rest) and (not count or room >= wide(rest[count])):
+            room -= wide(rest[count])
+            count += 1
+        yield [name, *rest[:count]]
+        rest = rest[count:]
 
 
 def mark(level: LevelReport, recommended: str | None) -> str:
@@ -89,7 +109,7 @@ def _column(
 ) -> Column:  # fmt: skip
     """A column of a part of the level; without that part no value, and a dash as the cell."""
 
-    def compared(level: LevelReport) -> Figure | float | None:
+    def number(level: LevelReport) -> Figure | float | None:
         found = part(level)
         return None if found is None or value is None else value(found)
 
@@ -97,7 +117,7 @@ def _column(
         found = part(level)
         return NONE if found is None else text(found)
 
-    return Column(title, meaning, cell, by, compared, unit, sizes)
+    return Column(title, meaning, cell, by, number, unit, sizes)
 
 
 def _whole(level: LevelReport) -> LevelReport:
@@ -143,11 +163,12 @@ def _speed(report: BenchReport) -> list[Column]:
         ]  # fmt: skip
     found.append(
         _column(
-            "GB/s", "weights read while writing, and their share of what this machine reads",
+            "GB/s",
+            "weights read while writing, and their share of what this machine reads",
             report.bandwidth,
             lambda r: f"{r[0]:.1f}" + ("" if r[1] is None else f" ({r[1]:.0%})"),
         )
-    )  # fmt: skip
+    )
     return found
 
 
@@ -159,7 +180,7 @@ def _latency(report: BenchReport) -> list[Column]:
                 f"{way}{_by(n)}",
                 f"ms between tokens of a stream, {n} of them, {where}{_JOINED.get(way, '')}",
             )
-            first = f"ms to the first token of {n} requests {where}"
+            first = f"ms to the first token {where}{f', {n} requests at once' if n > 1 else ''}"
             requests = _requests(way, n)
             found += [
                 _column(f"TTFT {name}", first, requests, lambda r: milliseconds(r.ttft)),
@@ -207,8 +228,8 @@ def _quality() -> list[Column]:
         return _column(title, meaning, lambda x: x.quality, text, by, value, "nats")
 
     return [
-        of("PPL", "perplexity of the text", lambda q: plus_minus(q.ppl, q.ppl_error, 4), "nll",
-           lambda q: q.ppl),
+        _column("PPL", "perplexity of the text", lambda x: x.quality,
+                lambda q: plus_minus(q.ppl, q.ppl_error, 4), "nll", lambda q: q.ppl),
         of("ln ratio", "ln of the perplexity's ratio to the reference's",
            lambda q: plus_minus(q.ln_ppl_ratio, q.ln_ppl_ratio_error, 5)),
         of("KLD", "mean KL divergence from the reference, nats; its error by windows",

@@ -16,7 +16,7 @@ import jinja2
 import msgspec
 
 from worker.bench.report import BenchReport
-from worker.bench.report.columns import Table, mark, tables
+from worker.bench.report.columns import Table, fitting, mark, tables
 from worker.bench.report.plot import Drawing
 from worker.bench.report.words import headline, paragraphs
 from worker.errors import DiskSpaceError
@@ -29,6 +29,9 @@ def _printable(value: Any) -> Any:
         return value
     return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in value)
 
+
+# Characters of a line of the page's tables, 1,200 pixels, and of them those between two cells.
+_LINE = 150, 4
 
 _templates = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent),
@@ -75,7 +78,7 @@ def page(report: BenchReport) -> str:
         headline=headline(report),
         drawing=Drawing(report),
         styled=False,
-        tables=found,
+        tables=[(table, [*fitting(table.columns, report.levels, *_LINE)]) for table in found],
         paragraphs=paragraphs(report),
         mark=mark,
         meanings=_meanings(found),

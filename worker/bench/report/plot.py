@@ -51,6 +51,7 @@ class Dot(NamedTuple):
 class Drawing:
     """The places of a report: tokens a second to the right, divergence (logarithmic) upwards.
 
+    limit  divergence that a recommended level may have; levels below the line are too far
     Without quality figures, bits per weight stand on the vertical axis.
     """
 
@@ -66,10 +67,14 @@ class Drawing:
         self.unit = ", nats (upwards is better)" if scored else ""
         self.dots: list[Dot] = []
         self.front: list[tuple[float, float]] = []
+        self.limit: Tick | None = None
         self.across: list[Tick] = []
         self.upwards: list[Tick] = []
         if self._levels:
+            self._limit = -math.log10(report.max_kld)
             self._scale()
+            if self._by_quality:
+                self.limit = Tick(self._y(self._limit), f"limit {report.max_kld:g}")
             self.across = [Tick(self._x(v), f"{v:g}") for v in _round_steps(0.0, self._fastest)]
             self.upwards = [Tick(self._y(v), label) for v, label in self._steps()]
             front = self._front()
@@ -82,6 +87,8 @@ class Drawing:
         """The range of both axes, with some room at their ends."""
         self._fastest = max(level.writing_speed().mean for level in self._levels) * 1.12 or 1.0
         values = [self._value(level) for level in self._levels]
+        if self._by_quality:
+            values.append(self._limit)
         low, high = min(values), max(values)
         if high - low < 1e-9:
             low, high = low - 1, high + 1

@@ -60,10 +60,11 @@ class VerdictRule:
         return Verdict(
             recommended=chosen.quant if chosen else None,
             confidence=confidence,
-            rule=f"KL divergence at most {self._max_kld:g} nats with 95 % confidence and room for "
-            f"the context; then the fastest over HTTP (less than {MATERIAL_SPEED:.0%}, or inside "
-            f"the errors, is no difference); then the least divergence, to {self._edge:g} nats; "
-            "then the smallest that no other one beats in speed and divergence.",
+            rule=f"Of the levels that diverge by at most {self._max_kld:g} nats (with 95 % "
+            "confidence) and leave room for the context, take the fastest over HTTP. "
+            f"Of levels within {MATERIAL_SPEED:.0%} or the errors of it, take the most accurate. "
+            f"Of levels within {self._edge:g} nats of that, take the smallest, but none that is "
+            "both slower and less accurate than another.",
             reasons=tuple(reasons),
             doubts=tuple(doubts),
             pareto=tuple(level.quant for level in self.front()),
@@ -75,38 +76,41 @@ class VerdictRule:
     def _choose(self, may: list[LevelReport]) -> tuple[LevelReport | None, list[str], list[str]]:
         """The level that the rule takes, the reasons, and what is not sure about them."""
         if not may:
-            return None, ["No level is known to pass."], []
+            return None, ["No level is known to be close enough to the reference."], []
         reasons, doubts = list[str](), list[str]()
         fastest = max(may, key=_speed)
         quick = [level for level in may if not self.speed_difference(fastest, level).is_real]
         slow = [level for level in may if level not in quick]
         if slow:
             rates = [f"{lv.quant} ({_speed(lv) / _speed(fastest) - 1:+.0%})" for lv in slow]
-            reasons.append(f"Really slower than {fastest.quant}: {', '.join(rates)}.")
+            reasons.append(f"Slower than {fastest.quant}: {', '.join(rates)}.")
         if len(quick) > 1:
             share = self._coarseness(fastest, quick)
-            reasons.append(f"No real difference in speed (to {share:.0%}): {_names(quick)}.")
+            reasons.append(f"Equally fast, as far as {_within(share)} can tell: {_names(quick)}.")
             if share > _COARSE_SPEED:
                 doubts.append(
-                    f"Speeds are known to {share:.0%} only: measure again when nothing else runs, "
-                    "or with more repetitions."
+                    f"Speeds are known to {_within(share)} only. Run it again when the machine is "
+                    "idle, or with --thorough."
                 )
         best = min(quick, key=_kld)
         near = [level for level in quick if _kld(level) <= _kld(best) + self._edge]
         chosen = min(_unbeaten(near), key=lambda level: level.size_bytes)
         if chosen is not best:
             reasons.append(
-                f"{best.quant} diverges less ({abs(_kld(best)):.5f} against {_kld(chosen):.5f} "
-                "nats), too little to be worth its size."
+                f"{best.quant} is more accurate by {_kld(chosen) - _kld(best):.5f} nats, too "
+                "little to be worth its size."
             )
         beaten = [level for level in near if level.size_bytes < chosen.size_bytes]
         if beaten:
-            reasons.append(f"Smaller, but slower and further from it at once: {_names(beaten)}.")
+            reasons.append(
+                f"Smaller, but both slower and less accurate than another: {_names(beaten)}."
+            )
         far = [level for level in quick if level not in near]
         if far:
-            reasons.append(f"Not faster, but further from the reference: {_names(far)}.")
+            reasons.append(f"Less accurate, and not faster: {_names(far)}.")
         doubts += [
-            f"Whether the divergence of {level.quant} is immaterial is not sure."
+            f"{level.quant} may or may not be less accurate by enough to matter: a longer --text "
+            "would tell."
             for level in quick
             if abs(_kld(level) - _kld(best) - self._edge) < _kld_margin(level)
         ]
@@ -128,23 +132,23 @@ class VerdictRule:
         return f"The fastest is {best.quant}{beside}."
 
     def _judgement(self, level: LevelReport) -> Judgement:
-        def found(passes: bool | None, why: str) -> Judgement:
+        def judgement(passes: bool | None, why: str) -> Judgement:
             return Judgement(quant=level.quant, passes=passes, why=why)
 
         if level.adapter is not None:
-            return found(False, "says something else, with an adapter")
+            return judgement(False, "has an adapter, so it says something else on purpose")
         if level.speed is None:
             why = next(iter(level.errors.values()), "no speed")
-            return found(False, f"was not measured: {why}")
+            return judgement(False, f"was not measured: {why}")
         needs = level.speed.needs
         if needs.max_context < min(_ROOM, needs.trained_context or _ROOM):
-            return found(False, f"leaves room for {needs.max_context:,} tokens of context")
+            return judgement(False, f"leaves room for {needs.max_context:,} tokens of context")
         if level.quality is None:
-            return found(None, "was not scored")
+            return judgement(None, "was not scored")
         if level.is_reference:
-            return found(True, "is the reference")
+            return judgement(True, "is the reference")
         if level.quality.windows < 2:
-            return found(
+            return judgement(
                 None,
                 f"diverges by {_kld(level):.5f} nats in the text's only window, so how sure that "
                 "is cannot be said",
@@ -152,10 +156,10 @@ class VerdictRule:
         kld, margin = _kld(level), _kld_margin(level)
         text = f"diverges by {kld:.5f} ± {margin:.5f} nats"
         if kld + margin <= self._max_kld:
-            return found(True, text)
+            return judgement(True, text)
         if kld - margin > self._max_kld:
-            return found(False, f"{text}, more than {self._max_kld:g}")
-        return found(None, f"{text}, which may be more than {self._max_kld:g}")
+            return judgement(False, f"{text}, more than {self._max_kld:g}")
+        return judgement(None, f"{text}, which may be more than {self._max_kld:g}")
 
     def compare(self, a: LevelReport, b: LevelReport) -> Comparison:
         """b beside a: size as a ratio, speed as a share, divergence on the same windows."""
@@ -240,6 +244,11 @@ def _unbeaten(levels: list[LevelReport]) -> list[LevelReport]:
 def _passes(level: LevelReport) -> int:
     """Processes whose mean a level's speed is."""
     return next((len(request.passes) for request in level.http() if request.streams == 1), 1)
+
+
+def _within(share: float) -> str:
+    """A coarseness for people; it may be infinite."""
+    return f"±{share:.0%}" if share < 10 else "a single repetition"
 
 
 def _names(levels: list[LevelReport]) -> str:

@@ -14,11 +14,11 @@ from worker.bench.report.verdict import judge
 from worker.bench.run.cache import BenchCache
 from worker.bench.run.level import File, LevelRunner, open_file
 from worker.bench.run.runner import Event, Events, Note, Runner
-from worker.bench.sizes import EFFORTS, SEED, sizes_for
+from worker.bench.sizes import EFFORTS, SEED
 from worker.bench.stages import MACHINE, StageJob
 from worker.errors import UsageError, WorkerError
 
-_USUAL_CONTEXT = 4096  # of a file that does not say what it was trained on
+_LONGER = 1.2  # times what a run may take, from which on it says so first
 
 
 class Bench:
@@ -46,8 +46,9 @@ class Bench:
 
     def _run(self) -> Generator[Event | BenchReport]:
         plan, runner = self._plan, self._runner
-        job = StageJob(stage=MACHINE.name, plan=plan, settings=plan.settings,
-                       sizes=EFFORTS[plan.effort][0])  # fmt: skip
+        job = StageJob(
+            stage=MACHINE.name, plan=plan, settings=plan.settings, sizes=EFFORTS[plan.effort][0]
+        )
         machine = yield from runner.run(MACHINE, job)
         source: File | None = None
         if plan.source is not None:
@@ -60,11 +61,13 @@ class Bench:
                 break
             except WorkerError as failure:
                 plan = yield from self._without_first(plan, failure)
-        sizes = sizes_for(
-            plan.effort, cost, reference.config.context or _USUAL_CONTEXT, plan.settings.slots,
-            quality=plan.corpus is not None,
-        )  # fmt: skip
-        levels.start(sizes, cost, reference.config)
+        sizes, expected_s = levels.start(cost, reference.config)
+        if expected_s > _LONGER * plan.time_s:
+            yield self._note(
+                f"This takes about {minutes(expected_s)} instead of {minutes(plan.time_s)}: "
+                f"{len(plan.levels)} levels of this model need that at least. Fewer --quants take "
+                "less, and so does --no-quality."
+            )
         found: dict[str, LevelReport] = {}
 
         def report() -> BenchReport:
@@ -81,7 +84,8 @@ class Bench:
                 noise_floor=levels.noise_floor,
                 verdict=judge(by_size, plan.max_kld),
                 corpus=plan.corpus,
-                questions=plan.questions if plan.corpus else None,
+                time_s=plan.time_s,
+                questions=_questions(plan),
                 token_cost=cost,
                 sizes=sizes,
                 seed=SEED,
@@ -124,3 +128,17 @@ class Bench:
     def _note(self, text: str) -> Note:
         self._notes.append(text)
         return Note(text=text)
+
+
+def _questions(plan: BenchPlan) -> str | None:
+    """What the report calls the questions; None: none are asked."""
+    if plan.corpus is None:
+        return None
+    return plan.own_questions[0].name if plan.own_questions else plan.questions
+
+
+def minutes(seconds: float) -> str:
+    """`75 s`, `5 min`, `1.5 h`: a time for people."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

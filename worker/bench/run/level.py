@@ -17,12 +17,13 @@ from worker.bench.report import LevelReport
 from worker.bench.run.cache import key_of, remove
 from worker.bench.run.runner import Events, Runner
 from worker.bench.sections import Machine, Quality, TokenCost
-from worker.bench.sizes import EFFORTS, Sizes, expected_s
-from worker.bench.stages import BenchStage, Cost, StageJob, first_pass
+from worker.bench.sizes import EFFORTS, BenchWork, Sizes, scoring_s, sizes_for, speed_s
+from worker.bench.stages import BenchStage, Cost, StageJob, all_stages, first_pass, scorings
 from worker.errors import BackendError, ModelFileError
 from worker.gguf.quant import FILE_TYPES, GUESSED
 from worker.model.config import ModelConfig, load_config
 
+_USUAL_CONTEXT = 4096  # of a file that does not say what it was trained on
 # Rises when what a stage measures changes, so that older sections are not taken for it.
 _VERSION = 2
 
@@ -62,22 +63,43 @@ class LevelRunner:
         key = self._key(stages.PROBE, file.sha256, "")
         return (yield from self._run(stages.PROBE, level, file.path, Path(), key))
 
-    def start(self, sizes: Sizes, cost: TokenCost, reference: ModelConfig) -> None:
-        """Settle the sizes, and plan what is ahead."""
-        self._sizes, self._settings = sizes, settings_of(self._plan, sizes)
-        streams = self._settings.slots
-        speed_s = expected_s(sizes, cost, streams, quality=False)
-        expected = Cost(
-            weights=reference.n_params,
-            size=reference.size_bytes,
-            loads=sizes.loads,
-            test_s=speed_s / 3,
-            scoring_s=expected_s(sizes, cost, streams, quality=True) - speed_s,
+    def start(self, cost: TokenCost, reference: ModelConfig) -> tuple[Sizes, float]:
+        """Settle the sizes, and plan what is ahead: seconds, as far as they can be known.
+
+        Raises UsageError if the model's context is too short to measure anything.
+        """
+        plan = self._plan
+        idle = Cost(weights=reference.n_params, size=reference.size_bytes,
+                    loads=EFFORTS[plan.effort][0].loads, test_s=0.0, scoring_s=0.0)  # fmt: skip
+        work = BenchWork(
+            context=reference.context or _USUAL_CONTEXT,
+            streams=plan.settings.slots,
+            levels=len(plan.levels),
+            scorings=scorings(plan),
+            questions=plan.own_questions and plan.own_questions[1],
         )
-        for level in self._plan.levels:
-            made = [] if level.path else [stages.QUANTISE]
-            for stage in (*made, *first_pass(self._plan, level), stages.SERVE_AGAIN):
-                self._runner.agenda.expect(level.name, stage.name, stage.expected_s(expected))
+        computing = plan.time_s - sum(found for _, _, found in self._forecast(idle))
+        sizes = sizes_for(plan.effort, cost, work, max(computing, plan.time_s / 4))
+        self._sizes, self._settings = sizes, settings_of(plan, sizes)
+        busy = msgspec.structs.replace(
+            idle,
+            loads=sizes.loads,
+            test_s=speed_s(sizes, cost, work.streams) / 3,
+            scoring_s=scoring_s(sizes, cost),
+        )
+        whole = 0.0
+        for level, stage, seconds in self._forecast(busy):
+            self._runner.agenda.expect(level, stage, seconds)
+            whole += seconds
+        return sizes, whole
+
+    def _forecast(self, cost: Cost) -> list[tuple[str, str, float]]:
+        """Level, stage and seconds of all that is ahead."""
+        return [
+            (level.name, stage.name, stage.expected_s(cost))
+            for level in self._plan.levels
+            for stage in all_stages(self._plan, level)
+        ]
 
     def file(self, level: Level, source: File | None) -> Events[File]:
         """The level's file: the one that was given, or made from the source and kept.
@@ -235,7 +257,7 @@ class LevelRunner:
         return key_of(
             stage.name, sha256, rows, self._sizes, self._settings, _VERSION, machine.versions,
             machine.cpu, machine.cpus, plan.threads, plan.corpus and plan.corpus.sha256,
-            plan.questions,
+            plan.questions, plan.own_questions and plan.own_questions[0].sha256,
         )  # fmt: skip
 
 

@@ -46,9 +46,7 @@ _STEPS = 64  # lines and calls of a template between two looks at the clock
 # They make no text and look into no element, the first ones at the list alone: a template that asks
 # in each turn how many there are would take the square of a long conversation.
 _CONSTANT = frozenset({"length", "count", "first", "last", "default", "d"})
-_SHALLOW = frozenset({
-    "list", "reverse", "items", "select", "reject", "selectattr", "rejectattr",
-})  # fmt: skip
+_SHALLOW = frozenset("list reverse items select reject selectattr rejectattr".split())
 
 
 class SandboxCode(CodeGenerator):
@@ -324,7 +322,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         bind = inspect.signature(made).bind
 
         @functools.wraps(made)
-        def checked(*arguments: Any, **options: Any) -> Any:
+        def check(*arguments: Any, **options: Any) -> Any:
             for value in (*arguments, *options.values()):
                 if name in _CONSTANT:
                     self._spend(growth.ELEMENT)
@@ -338,7 +336,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
                 self._spend(max(0, int(grows(bound.arguments))))
             return made(*arguments, **options)
 
-        return checked
+        return check
 
     def _plus(self, left: Any, right: Any) -> Any:
         if not isinstance(left, int | float):
@@ -350,7 +348,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return text % values
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """What makes or repeats a text or list is counted; powers and products are bounded."""
+        """What makes or repeats a text or list is counted; powers and products are bounded. Raises
+        SecurityError."""
         if operator == "+":
             return self._plus(left, right)
         if operator == "%" and isinstance(left, str):
@@ -383,14 +382,14 @@ class Sandbox(ImmutableSandboxedEnvironment):
             _EscapingFields(self, escape=text.escape) if isinstance(text, Markup) else _Fields(self)
         )
 
-        def checked(*args: Any, **kwargs: Any) -> str:
+        def check(*args: Any, **kwargs: Any) -> str:
             self._spend(len(text))
             if name == "format_map":
                 (given,) = args
                 return type(text)(made.vformat(text, (), given))
             return type(text)(made.vformat(text, args, kwargs))
 
-        return checked
+        return check
 
     def spend_field(self, value: Any, spec: str) -> None:
         self._spend(growth.size(value, self._left) + growth.of_field(spec))

@@ -16,9 +16,9 @@ Loosened = Callable[[dict[str, Any], str], str]
 ANY = r"/(.|\n)*/"
 # Words of an object's schema with which its properties may be written one by one.
 _PLAIN = frozenset(
-    {"type", "properties", "required", "$defs", "definitions", "$schema", "title", "description",
-     "additionalProperties"}
-)  # fmt: skip
+    "type properties required $defs definitions $schema title description "
+    "additionalProperties".split()
+)
 _LIST = frozenset({"type", "items", "$defs", "definitions", "title", "description"})
 _MAX_DEPTH = 8  # of objects in each other
 _FIXED = r"WS: /[ \t\r\n]{1,16}/"

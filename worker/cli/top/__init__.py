@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from typing import Any
 
+from worker.cli.address import address_from
 from worker.cli.options import add_options
 
 _URL = "http://127.0.0.1:8080"
-
-
 DESCRIPTION = (
     "Watch a running worker: its requests (how much of a prompt is read, tokens "
     "per second, wait), cells, speeds of the last minutes, memory and log. A worker that dies "
@@ -31,20 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show it. Raises UsageError, and WatchError where there is nothing to show."""
-    from rich.console import Group
+    from worker.cli.top.screen import show
 
-    from worker.cli.address import address_from
-    from worker.cli.console import data_console, write_json
-    from worker.cli.top.screen import look, watch
-    from worker.cli.top.view import View
-    from worker.requests.views import LiveReply
-
-    address, console = address_from(arguments), data_console()
-    if arguments.json:
-        write_json(look(address, dict[str, Any]))
-    elif arguments.once or not sys.stdout.isatty() or console.is_dumb_terminal:
-        view = View(address.url, look(address, LiveReply))
-        console.print(Group(*view.lines(console.options)))
-    else:
-        watch(address)
+    show(address_from(arguments), as_json=arguments.json, once=arguments.once)
     return 0

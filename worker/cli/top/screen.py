@@ -12,7 +12,7 @@ import termios
 import time
 import tty
 from collections.abc import Callable, Generator
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -20,6 +20,7 @@ from rich.console import Console, Group
 from rich.live import Live
 
 from worker.cli.address import Address
+from worker.cli.console import data_console, write_json
 from worker.cli.top.view import View, WatchError
 from worker.log import harmless
 from worker.requests.views import LiveReply
@@ -70,6 +71,17 @@ def _refusal(address: Address, status: int, body: bytes) -> WatchError:
     return WatchError(f"{address.url} answers {status}: {words}".rstrip(": .") + ".")
 
 
+def show(address: Address, *, as_json: bool, once: bool) -> None:
+    """Print what the worker does, or watch it. Raises WatchError where there is nothing to show."""
+    console = data_console()
+    if as_json:
+        write_json(look(address, dict[str, Any]))
+    elif once or not sys.stdout.isatty() or console.is_dumb_terminal:
+        console.print(Group(*View(address.url, look(address, LiveReply)).lines(console.options)))
+    else:
+        watch(address)
+
+
 def watch(address: Address) -> None:
     """Show the worker until q, Ctrl-C or SIGTERM, also through its restarts.
 
@@ -79,11 +91,11 @@ def watch(address: Address) -> None:
     console, view = Console(highlight=False), View(address.url)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the terminal is given back first
     with (
-        contextlib.suppress(KeyboardInterrupt), _keys() as pressed,
+        contextlib.suppress(KeyboardInterrupt), _keys() as read_keys,
         Live(console=console, screen=True, auto_refresh=False,
              redirect_stdout=False, redirect_stderr=False) as live,
     ):  # fmt: skip
-        while not {*b"qQ"} & {*pressed()}:
+        while not {*b"qQ"} & {*read_keys()}:
             try:
                 view = View(view.url, look(address, LiveReply))
             except WatchError as error:
@@ -103,7 +115,7 @@ def _keys() -> Generator[Callable[[], bytes]]:
     """
     terminals = [sys.stdin.fileno()] if sys.stdin.isatty() else []
 
-    def pressed() -> bytes:
+    def read_keys() -> bytes:
         ready = select.select(terminals, [], [], _PAUSE_S)[0]
         return (os.read(ready[0], 64) or b"q") if ready else b""  # nothing: the terminal has gone
 
@@ -114,7 +126,7 @@ def _keys() -> Generator[Callable[[], bytes]]:
             mode = termios.tcgetattr(terminal)
             mode[6][termios.VSUSP] = bytes([os.fpathconf(terminal, "PC_VDISABLE") & 0xFF])
             termios.tcsetattr(terminal, termios.TCSANOW, mode)
-        yield pressed
+        yield read_keys
     finally:
         for terminal, mode in zip(terminals, before, strict=True):
             termios.tcsetattr(terminal, termios.TCSAFLUSH, mode)

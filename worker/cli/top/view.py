@@ -116,11 +116,12 @@ def _figures(reply: LiveReply, width: int, blocks: str, levels: str) -> Iterator
         line.pad_right(9 + half - len(line))
     yield line
     yield _line(
-        ("totals   ", "dim"), f"{totals.requests:,} requests, ",
+        ("totals   ", "dim"),
+        f"{totals.requests:,} requests, ",
         (f"{totals.errors:,} errors", "red" if totals.errors else ""),
         f", {totals.prompt_tokens:,} read, {totals.cached_tokens:,} cached, "
         f"{totals.generated_tokens:,} written",
-    )  # fmt: skip
+    )
     memory = _of(kept.memory_bytes, kept.memory_limit_bytes)
     disk = _of(kept.disk_bytes, kept.disk_limit_bytes)
     yield _line(("kept     ", "dim"), f"memory {memory}, disk {disk}")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable
 from collections.abc import Sequence as Ordered
 from itertools import chain
+from operator import neg
 from typing import Any, NamedTuple
 
 from worker.engine.backend import Backend
@@ -285,7 +287,7 @@ def _share_rows(promised: Ordered[Ordered[float]], bound: float, count: int) -> 
     """
     left, rows = count, list[int]()
     for gained in promised:
-        taken = min(left, sum(gain >= bound for gain in gained))
+        taken = min(left, bisect_right(gained, -bound, key=neg))
         left -= taken
         rows.append(1 + taken)
     return rows

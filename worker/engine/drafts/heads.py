@@ -112,7 +112,7 @@ class HeadDrafter(Rounds[_HeadHeld, HeadBackend]):
         self._states: dict[Draft, np.ndarray] = {}  # that the next row of each line is fed
 
     def note(self, runs: Iterable[tuple[Sequence, int]], tokens: np.ndarray) -> None:
-        """Keep the model's states of these rows."""
+        """Keep the model's states of these rows. tokens: int32 [rows]"""
         if self.is_broken:
             return
         self._calls += 1

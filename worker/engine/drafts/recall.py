@@ -29,7 +29,7 @@ class Recall:
         self._full = 1  # where the ring began again
 
     def add(self, tokens: np.ndarray) -> None:
-        """Remember a text, int32 [n]; 1,000 tokens take 30 µs."""
+        """Remember a text, int32 [n]."""
         tokens = tokens[-(CAPACITY // 4) :]
         if len(tokens) <= RUN:
             return
@@ -50,7 +50,7 @@ class Recall:
         return np.concatenate([old[int(whole[0]) :] if len(whole) else old[:0], new])
 
     def read(self, texts: np.ndarray) -> None:
-        """Remember what `texts` gave."""
+        """Remember what `texts` gave, int32 [n]."""
         for text in np.split(texts, np.flatnonzero(texts == _END) + 1):
             if len(text) > RUN:
                 self.add(text[:-1] if text[-1] == _END else text)

@@ -120,6 +120,7 @@ class Rounds(Generic[Held, BackendT]):
         """The model has computed these runs of rows and nothing was sampled yet.
 
         tokens: of the batch's rows; what was guessed wrong is found when it is compared
+        tokens is int32 [rows].
         """
 
     def can_guess(self, sequence: Sequence, length: int) -> bool:
@@ -236,7 +237,7 @@ class Rounds(Generic[Held, BackendT]):
 
 
 def in_common(one: np.ndarray, other: np.ndarray) -> int:
-    """How many tokens both begin with."""
+    """How many tokens both begin with; int32 [n] each."""
     count = min(len(one), len(other))
     differs = np.flatnonzero(one[:count] != other[:count])
     return int(differs[0]) if len(differs) else count

@@ -46,6 +46,7 @@ class Cells:
         In the layout of streams it is one beside those that run, if there is one: rows of streams
         that are not neighbours are computed one after the other. Else a free one, or the least
         recently used cached one, which is emptied.
+        tokens: int32 [n]
         """
         running = [slot.index for slot in self.slots if slot.is_running]
         first, last = (min(running), max(running)) if running else (0, len(self.slots))
@@ -85,7 +86,10 @@ class Cells:
                 self._backend.drop(slot.index)
 
     def adopt(self, slot: Slot, tokens: np.ndarray) -> None:
-        """Let a cached slot run again, for a sequence whose `tokens` begin with all it holds."""
+        """Let a cached slot run again, for a sequence whose `tokens` begin with all it holds.
+
+        tokens: int32 [n]
+        """
         self.cached.remove(slot)
         slot.is_running, slot.is_saved, slot.tokens = True, False, tokens
         self.pool.start(slot, len(tokens))

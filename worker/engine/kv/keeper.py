@@ -77,6 +77,7 @@ class Keeper:
     def find(self, tokens: np.ndarray, prompt: Prompt, *, must: bool = False) -> Found | None:
         """What is kept of a prompt; None where it is nothing or takes too long to bring back.
 
+        tokens: int32 [n]
         must: it is brought back, however long that takes
         """
         if self._store is None:
@@ -134,8 +135,8 @@ class Keeper:
     def clear_ended(self) -> None:
         """Take what is saved out of a unified cache, where each row looks at all cells.
 
-        A cell that is looked at costs a row 0.1 µs (125M shape, 2 threads) and 2 µs to copy: that
-        is paid back after 20 tokens. Nobody pays as long as nobody runs.
+        To copy a cell back costs as much as some tens of rows that look at it. Nobody pays as long
+        as nobody runs.
         """
         if self._backend.unified and self._running:
             for slot in [slot for slot in self._cells.cached if slot.is_saved]:
@@ -147,6 +148,7 @@ class Keeper:
         """The state after as many of these tokens as there is one of; None where it is none.
 
         shorten: the first of packed rows
+        tokens is int32 [n], packed rows are uint8 [n].
         """
         if self._store is None:
             return None
@@ -162,7 +164,10 @@ class Keeper:
         return KeptSequence(key, tokens[:count], count, parts, rests)
 
     def erase(self, tokens: np.ndarray, key: bytes) -> None:
-        """Forget what has ended and begins these tokens, as far as nothing else goes on from it."""
+        """Forget what has ended and begins these tokens, as far as nothing else goes on from it.
+
+        tokens: int32 [n]
+        """
         for slot in [
             slot for slot in self._cells.cached if slot.prompt.key_after(slot.length) == key
         ]:

@@ -15,8 +15,8 @@ class TokenMask:
     """One bit for each token of a vocabulary.
 
     words            uint32 [(vocab_size + 31) // 32]; bits behind the last token are 0
-    address, nbytes  of the words: behind a decode, which empties the CPU's caches, it takes 45 µs
-                     to ask numpy for them
+    address, nbytes  of the words; to ask numpy for them behind a decode, which empties the CPU's
+                     caches, takes as long as a mask
     """
 
     def __init__(self, vocab_size: int) -> None:
@@ -60,7 +60,7 @@ class Matcher:
         return None if text is None else text.decode("utf-8", "replace")
 
     def allows(self, token: int) -> bool:
-        """Whether the token may come next; 2 µs. Raises MatcherError."""
+        """Whether the token may come next. Raises MatcherError."""
         self._asked.value = token
         found = self._library.matcher_validate_tokens(self.handle, self._at, 1)
         if found < 0:
@@ -68,12 +68,12 @@ class Matcher:
         return found > 0
 
     def fill(self, mask: TokenMask) -> None:
-        """Write which tokens may come next. Mostly 5 to 50 µs. Raises MatcherError."""
+        """Write which tokens may come next. Raises MatcherError."""
         if self._library.matcher_compute_mask_into(self.handle, mask.address, mask.nbytes):
             raise MatcherError(self.error)
 
     def forced_tokens(self) -> list[int]:
-        """The tokens that must come next, as the tokenizer spells them; 2 µs where there are none.
+        """The tokens that must come next, as the tokenizer spells them.
 
         A last one that may become another with what follows is left out. Raises MatcherError.
         """

@@ -108,6 +108,7 @@ class Functions:
     """The functions by their names. Raises BackendError where the library is another one."""
 
     def __init__(self) -> None:
+        """Raises BackendError."""
         import llguidance._lib as library
 
         for names, loader in ((_SLOW, ctypes.CDLL), (_QUICK, ctypes.PyDLL)):

@@ -116,9 +116,9 @@ class Projector:
     @property
     def ready(self) -> EncoderReady:
         """What it can do."""
+        takes = {"image": mtmd.mtmd_support_vision, "audio": mtmd.mtmd_support_audio}
         return EncoderReady(
-            sees=mtmd.mtmd_support_vision(self._context),
-            hears=mtmd.mtmd_support_audio(self._context),
+            kinds=tuple(kind for kind, asks in takes.items() if asks(self._context)),
             width=self._width,
             is_causal=not mtmd.mtmd_decode_use_non_causal(self._context, None),
         )

@@ -39,7 +39,7 @@ class MediaEncoder:
 
     def __init__(self, setup: EncoderSetup) -> None:
         """Start it; `wait` says whether it works."""
-        self.ready = EncoderReady(sees=False, hears=False, width=0, is_causal=True)
+        self.ready = EncoderReady(kinds=(), width=0, is_causal=True)
         self._setup = setup
         self._lock = threading.Lock()
         self._child = _early.pop() if _early else Child(_CHILD)

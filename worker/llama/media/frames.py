@@ -45,13 +45,12 @@ class EncoderTask(msgspec.Struct, frozen=True, array_like=True):
 class EncoderReady(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The projector is loaded.
 
-    sees, hears  which media it takes
-    width        of a vector
-    is_causal    whether a picture's vectors look only at what stands before them
+    kinds      media that it takes: image, audio
+    width      of a vector
+    is_causal  whether a picture's vectors look only at what stands before them
     """
 
-    sees: bool
-    hears: bool
+    kinds: tuple[str, ...]
     width: int
     is_causal: bool
 

@@ -59,8 +59,7 @@ def return_blocks() -> None:
     """Let the C library give each freed block of 128 KiB or more back to the system.
 
     glibc raises that border to 32 MiB as such blocks are freed. Then kept states that leave make
-    holes that nothing fits: with the demo model the worker held 236 MB where plan and budget allow
-    166, and 176 with the border fixed.
+    holes that nothing fits, and the worker holds more than plan and budget allow.
     """
     _set(_M_MMAP_THRESHOLD, _RETURNED_BLOCK)
     _set(_M_TRIM_THRESHOLD, _RETURNED_BLOCK)

@@ -25,8 +25,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from worker.llama.process.memory import maps
@@ -146,12 +145,6 @@ class Spin:
         self._gomp = None if _CHOSEN_BY_USER or self._waited is None else _libgomp()
         self._release = threading.Event()
 
-    def time_batch(self, compute: Callable[[], object]) -> None:
-        """Compute a batch, whose seconds are counted."""
-        started = time.perf_counter()
-        compute()
-        self.count_decode(time.perf_counter() - started)
-
     def count_decode(self, seconds: float) -> None:
         """Count the seconds of one decode; after each _INTERVAL_S of them look and decide."""
         if self._gomp is None:
@@ -187,7 +180,7 @@ class Spin:
         """In the thread that will decode: make its compute threads, which sleep until it does.
 
         Otherwise the first step does, and a thread that is made while two CPUs are wanted may begin
-        on the CPU of the one that waits for it: such steps took 100 ms and more instead of 10.
+        on the CPU of the one that waits for it, which makes the step many times as long.
         """
         if self._gomp is not None and self.threads > 1:
             _form_team(self._gomp, self.threads)

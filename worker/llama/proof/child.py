@@ -1,8 +1,8 @@
 """The process that computes: `python -m worker.llama.proof.child`.
 
 A wrong instruction or a fault in native code ends this process and no other. It sends first what
-the library is compiled for, then each case before it is computed, a WrongCase where it is wrong,
-and at the end a Done.
+the library is compiled for, then what it loads, each case before it is computed, a WrongCase where
+it is wrong, and at the end a Done.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from worker.llama.context import Context, ContextOptions
 from worker.llama.library import native
 from worker.llama.proof.blocks import PROVEN, Rows32
 from worker.llama.proof.model import ROWS, TOKENS, ProofModel
-from worker.llama.soundness import Done, Features, ProofCase, ProofFrame, WrongCase
+from worker.llama.soundness import Done, Features, Loading, ProofCase, ProofFrame, WrongCase
 from worker.llama.weights import LoadOptions, Weights
 
 # From vectors over small products to whole tiles.
@@ -61,6 +61,7 @@ def prove(say: Say) -> bool:
     cases, worst = 0, 0.0
     say(Features(features()))
     with tempfile.TemporaryDirectory(prefix="gguf-worker-proof-") as folder:
+        _load_metadata(say, Path(folder))
         for number, name in enumerate(PROVEN):
             for error in _errors(say, name, WAYS[0], WAYS[1 + number % 3], Path(folder)):
                 if error > MAX_ERROR:
@@ -69,6 +70,15 @@ def prove(say: Say) -> bool:
                 cases, worst = cases + 1, max(worst, error)
     say(Done(cases, worst))
     return True
+
+
+def _load_metadata(say: Say, folder: Path) -> None:
+    """Load a model without its weights: all but kernels has a part in it, such as the C++ runtime
+    of each library, through which llama.cpp prints what the file says."""
+    say(Loading("a file's metadata"))
+    path = folder / "metadata.gguf"
+    ProofModel(PROVEN[0]).write(path)
+    Weights(path, LoadOptions(n_gpu_layers=0, devices=(), vocab_only=True)).close()
 
 
 def features() -> tuple[str, ...]:

@@ -89,7 +89,7 @@ def plan(
 
 
 def check_source(source: Path, options: QuantizeOptions) -> tuple[Header, Importance | None]:
-    """The source's header and the matrix, both checked."""
+    """The source's header and the matrix, both checked. Raises UsageError."""
     config = load_config(source, purpose="inspect")
     if not config.mix:
         raise UsageError(
@@ -106,7 +106,7 @@ def plan_of(
     threads: int,
     options: QuantizeOptions,
 ) -> QuantizePlan:
-    """The plan for a checked source. `label` is one of TYPES."""
+    """The plan for a checked source. `label` is one of TYPES. Raises BackendError."""
     # llama.cpp would refuse a source that is quantised. Here it goes on, so that there is a plan;
     # `quantize` refuses the source later.
     job = msgspec.structs.replace(

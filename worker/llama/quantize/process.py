@@ -69,9 +69,11 @@ def run(source: Path, target: Path, job: QuantizeJob, imatrix: Path | None) -> G
         ) as child,
     ):
         job = msgspec.structs.replace(
-            job, source=os.fsencode(path), target=os.fsencode(target),
+            job,
+            source=os.fsencode(path),
+            target=os.fsencode(target),
             imatrix=os.fsencode(imatrix) if imatrix else None,
-        )  # fmt: skip
+        )
         child.send(msgspec.msgpack.encode(job))
         cause, at = "it gave no reason", ""
         while (data := child.receive()) is not None:

@@ -28,6 +28,7 @@ class Chain:
         """Append a sampler that has seen `history`: as in llama-server, the prompt counts too.
 
         Only this sampler sees it.
+        Raises RequestError.
         """
         # A handle is a POINTER: NULL is falsy and not None. Adding NULL would be a segfault.
         if not sampler:

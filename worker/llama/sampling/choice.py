@@ -29,7 +29,9 @@ class TokenChoice(Protocol):
 
     is_plain: bool
 
-    def choose(self, row: np.ndarray) -> int: ...
+    def choose(self, row: np.ndarray) -> int:
+        """A token id; row: float32 [vocab_size]"""
+        ...
 
     def free(self) -> None: ...
 
@@ -70,6 +72,7 @@ class Peak:
     is_plain = True
 
     def choose(self, row: np.ndarray) -> int:
+        """The id of the largest logit; row: float32 [vocab_size]"""
         return int(row.argmax())
 
     def free(self) -> None:
@@ -91,6 +94,7 @@ class ChainChoice:
         self.is_native = not shortlist or workspace.vocab_size <= _FEW
 
     def choose(self, row: np.ndarray) -> int:
+        """A token id; row: float32 [vocab_size]"""
         array = self._judge(row)
         token = array.data[array.selected].id
         self._chain.accept(token)
@@ -125,7 +129,8 @@ class Remains:
         add_choice(self._chain, params, vocab, seed)
 
     def of(self, row: np.ndarray, token: int) -> np.ndarray:
-        """Logits, -inf where nothing is left. token: that was chosen"""
+        """Logits, -inf where nothing is left. token: that was chosen; both rows are
+        float32 [vocab_size]"""
         left = np.full_like(row, -np.inf)
         if self._is_greedy:
             left[token] = 0.0

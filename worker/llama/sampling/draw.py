@@ -96,6 +96,7 @@ def pick(weights: np.ndarray, fraction: float) -> int:
     """The index at which the running sum passes `fraction` of the sum, in the order of columns.
 
     fraction: 0 to 1; a draw may be rounded up to 1. A weight of 0 is never picked.
+    weights: float32 [n]
     """
     column, fraction = _place(fold(weights, np.add, SUMS), fraction)
     row, _ = _place(weights[column::SUMS], fraction)

@@ -21,7 +21,7 @@ class Edits:
     """Biases and bans, then penalties and DRY. They are written into the row and taken back.
 
     Penalties and DRY are llama.cpp's own. They see only the tokens that the window or the answer
-    holds, because they change no others: with 64 of 150,000 that takes 10 µs.
+    holds, because they change no others.
     End tokens are banned until `min_tokens` tokens have been sampled.
     """
 
@@ -30,7 +30,7 @@ class Edits:
         ends = sorted(vocab.end_tokens)
         banned = [*vocab.suppressed, *(ends if params.ignore_eos else ())]
         bias: dict[int, float] = {}
-        for token, value in [*params.logit_bias, *((token, -math.inf) for token in banned)]:
+        for token, value in [*params.logit_bias, *dict.fromkeys(banned, -math.inf).items()]:
             bias[token] = bias.get(token, 0.0) + value
         self._fixed = _places(list(bias), list(bias.values()))
         self._ends = _places(ends, [-math.inf] * len(ends))
@@ -67,7 +67,7 @@ class Edits:
         return done
 
     def undo(self, row: np.ndarray, done: list[Places]) -> None:
-        """Give `row` its own values back: others read them."""
+        """Give `row` its own values back: others read them. row: float32 [vocab_size]"""
         for ids, values in reversed(done):
             row[ids] = values
 
@@ -104,7 +104,7 @@ class Recent:
         self.counts[token] += 1
 
     def ids(self, others: Set[int]) -> np.ndarray:
-        """Each id once, those of others too, in any order."""
+        """Each id once, those of others too, in any order; int64 [n]."""
         found = self.counts.keys() | others if others else self.counts.keys()
         return np.fromiter(found, np.intp, len(found))
 

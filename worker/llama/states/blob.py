@@ -112,6 +112,7 @@ class Reader:
     """
 
     def __init__(self, data: np.ndarray, at: int = 0) -> None:
+        """data: uint8 [n]"""
         self._data = data
         self.at = at
         self.is_transposed = False
@@ -122,7 +123,7 @@ class Reader:
         return self.at == len(self._data)
 
     def bytes(self, count: int) -> np.ndarray:
-        """A view of the next `count` bytes, uint8."""
+        """A view of the next `count` bytes, uint8. Raises ValueError."""
         stop = self.at + count
         if stop > len(self._data):
             raise ValueError(f"{count} bytes wanted at {self.at} of {len(self._data)}")
@@ -135,10 +136,12 @@ class Reader:
         return struct.unpack(layout, self.bytes(struct.calcsize(layout)).tobytes())
 
     def head(self) -> None:
+        """Raises ValueError if the data is no state of llama.cpp."""
         if self.numbers("<Ii")[0] != MAGIC:
             raise ValueError("a state must begin with llama.cpp's magic number")
 
     def cells(self, ext_bytes: int, *, has_values: bool, num_rotations: int = 0) -> CellsSection:
+        """Raises ValueError."""
         found: CellsSection | None = None
         (num_streams,) = self.numbers("<I")
         for _ in range(num_streams):
@@ -182,7 +185,8 @@ class Reader:
         return CellsSection(form, places[:, 0].view("<i4"), arrays)
 
     def state(self) -> tuple[RecurrentForm, int]:
-        """A recurrent section, which ends the blob: its form and its last position."""
+        """A recurrent section, which ends the blob: its form and its last position. Raises
+        ValueError."""
         count, position, num_ids, is_transposed, num_layers = self.numbers("<IiIII")
         if (count, num_ids, is_transposed) != (1, 0, 0) or num_layers > _MOST_LAYERS:
             raise ValueError(f"{count} recurrent states")
@@ -198,6 +202,7 @@ class Writer:
     """Fills `out`, uint8 [n], from its beginning."""
 
     def __init__(self, out: np.ndarray) -> None:
+        """out: uint8 [n]"""
         self._out = out
         self.at = 0
 

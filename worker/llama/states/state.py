@@ -51,13 +51,14 @@ class SavedState:
         *,
         is_transposed: bool,
     ) -> None:
+        """arrays: [num_tokens, n] each; rest: uint8 [n]"""
         self.num_tokens = num_tokens
         self.rest = rest
         self.arrays = arrays
         self.is_transposed = is_transposed
 
     def rows(self, begin: int, stop: int) -> np.ndarray:
-        """Rows of the tokens at positions begin to stop - 1, layer by layer; a copy."""
+        """Rows of the tokens at positions begin to stop - 1, layer by layer; a copy, uint8."""
         count = stop - begin
         widths = [array.shape[1] * array.itemsize for array in self.arrays]
         out = np.empty(count * sum(widths), np.uint8)
@@ -98,7 +99,10 @@ class StateForm(msgspec.Struct, frozen=True):
         return bool(self.windowed) or self.recurrent is not None
 
     def read(self, blob: np.ndarray) -> SavedState:
-        """A state that llama.cpp wrote. Raises ValueError where it has another layout."""
+        """A state that llama.cpp wrote. Raises ValueError where it has another layout.
+
+        blob: uint8 [n]
+        """
         reader = Reader(blob)
         reader.head()
         arrays: list[np.ndarray] = []
@@ -153,7 +157,7 @@ class StateForm(msgspec.Struct, frozen=True):
         return sources
 
     def shorten(self, packed: np.ndarray, count: int) -> np.ndarray:
-        """The first `count` of packed rows, packed."""
+        """The first `count` of packed rows, packed; uint8 [n]."""
         if len(packed) == count * self.row_bytes:
             return packed
         [(arrays, _)] = self.unpack([(packed, count)])
@@ -250,7 +254,10 @@ class StateForm(msgspec.Struct, frozen=True):
 def learn(
     blob: np.ndarray, *, vocab_size: int, has_cells: bool, has_window: bool, is_recurrent: bool
 ) -> StateForm | None:
-    """The layout of the states that this one belongs to; None where it is none that we know."""
+    """The layout of the states that this one belongs to; None where it is none that we know.
+
+    blob: uint8 [n]
+    """
     for layout in _guesses(blob, vocab_size, has_cells, has_window, is_recurrent):
         try:
             layout.read(blob)

@@ -35,8 +35,10 @@ _WITH_GATED_DELTA = frozenset({"qwen35", "qwen35moe", "qwen3next"})
 _SHORT_CONV = frozenset({"lfm2", "lfm2moe"})
 _TWO_SHIFTS = frozenset({"rwkv6", "rwkv7"})
 _MAX = 2**24  # of any size of a state: products of two fit an int64, and no model comes near
-_SIZES = (".ssm.conv_kernel", ".ssm.inner_size", ".ssm.state_size", ".ssm.time_step_rank",
-          ".ssm.group_count", ".wkv.head_size", ".shortconv.l_cache")  # fmt: skip
+_SIZES = tuple(
+    ".ssm.conv_kernel .ssm.inner_size .ssm.state_size .ssm.time_step_rank .ssm.group_count "
+    ".wkv.head_size .shortconv.l_cache".split()
+)
 _FEWEST_BUCKETS = 4  # of T5's distances; native code divides by their quarter
 _MAX_WINDOW = 2**24  # tokens; beyond, native code multiplies it past 32 bits
 

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 import msgspec
 
 from worker import log
 from worker.api.intake.chat.chat_input import ChatInput
 from worker.api.intake.chat.templates import WITH_DOCUMENTS, WITH_TOOLS
-from worker.api.intake.chat.tools import ToolNames, names_of
+from worker.api.intake.chat.tools import names_of
 from worker.api.intake.chat.truncation import checkpoints_of, truncate
 from worker.api.intake.constraints import not_held
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.generation import Generation
-from worker.api.intake.media_inputs import MediaInputs
 from worker.api.intake.prompts import check_hopeless, rendered_prompt
-from worker.budget import Budget
 from worker.chat.constraint import PARAM as TOOLS
 from worker.chat.conversation import Conversation
 from worker.chat.format import ChatFormat
@@ -36,23 +33,6 @@ _log = log.get("talk")
 _SYSTEM = ("system", "developer")
 _RESERVED = ("messages", "tools", "add_generation_prompt")
 _MESSAGES = "messages"  # how templates' errors call what they are given
-
-
-_Body = TypeVar("_Body", bound=msgspec.Struct)
-
-
-def answer_to(
-    body: _Body,
-    read: Callable[[_Body, ModelFacts, MediaInputs], ChatInput],
-    chat: ChatFormat,
-    facts: ModelFacts,
-    budget: Budget,
-    *,
-    must_fit: bool = True,
-) -> Generation:
-    """What an API's body asks for. read: makes a ChatInput of it. Raises and blocks as below."""
-    talk = read(body, facts, MediaInputs(facts.media, budget))
-    return ask(talk, chat, facts, must_fit=must_fit)
 
 
 def ask(
@@ -80,7 +60,8 @@ def _generation_of(
     if talk.tools or any(message.calls for message in talk.messages):
         names = names_of(talk)
         talk = names.rename(talk)
-    chat = _template_for(chat, talk)
+    wanted = WITH_TOOLS if talk.tools else WITH_DOCUMENTS if "documents" in talk.variables else ""
+    chat = chat.named.get(wanted, chat)
     conversation = conversation_of(talk, chat, facts, must_fit=must_fit)
     param, truncated = params.prompt_param, None
     if talk.truncates:
@@ -97,10 +78,18 @@ def _generation_of(
     warnings = talk.left_out
     if params.sampling.constraint is not None:
         warnings += not_held(params.sampling.constraint)
+    text = conversation.text
+
+    def reader() -> ChatReader:
+        read = chat.reader(
+            talk.callable, prompt=text, thinking=talk.thinking, parallel=talk.parallel
+        )
+        return read if names is None else names.reader(read)
+
     generation = Generation(
         prompts=(prompt,),
-        params=_params(talk, chat, conversation.text, facts),
-        reader=_reader_of(talk, chat, conversation.text, names),
+        params=_params(talk, chat, text, facts),
+        reader=reader,
         truncated=truncated,
         warnings=warnings,
         left_out=tuple(talk.media.left_out),
@@ -108,26 +97,6 @@ def _generation_of(
     if not must_fit:
         generation.check()  # else who runs it does
     return generation
-
-
-def _template_for(chat: ChatFormat, talk: ChatInput) -> ChatFormat:
-    """The file's template for such a conversation."""
-    wanted = WITH_TOOLS if talk.tools else WITH_DOCUMENTS if "documents" in talk.variables else ""
-    return chat.named.get(wanted, chat)
-
-
-def _reader_of(
-    talk: ChatInput, chat: ChatFormat, prompt: str, names: ToolNames | None
-) -> Callable[[], ChatReader]:
-    """talk: with the names of tools as the model sees them"""
-
-    def reader() -> ChatReader:
-        read = chat.reader(
-            talk.callable, prompt=prompt, thinking=talk.thinking, parallel=talk.parallel
-        )
-        return read if names is None else names.reader(read)
-
-    return reader
 
 
 def _params(talk: ChatInput, chat: ChatFormat, prompt: str, facts: ModelFacts) -> GenerationParams:
@@ -266,7 +235,9 @@ def check_arrived(messages: Sequence[Message], text: str, tags: ThoughtTags, par
     tags  around thoughts: templates drop old ones, also those that stand in the content
     """
     for place, message in enumerate(messages, 1):
-        said = _without_thoughts(message.content or "", tags)
+        said = message.content or ""
+        said = said.rpartition(tags.close)[2] if tags.close else said
+        said = "" if tags.open and tags.open.strip() in said else said
         called = " ".join(call.name for call in message.calls)
         if _is_shown(f"{said} {called}", text):
             continue
@@ -285,8 +256,3 @@ def _is_shown(said: str, text: str) -> bool:
         return True
     words = sorted(set(_WORD.findall(said)), key=len, reverse=True)[:_MAX_WORDS]
     return not words or any(word in text or json.dumps(word)[1:-1] in text for word in words)
-
-
-def _without_thoughts(content: str, tags: ThoughtTags) -> str:
-    content = content.rpartition(tags.close)[2] if tags.close else content
-    return "" if tags.open and tags.open.strip() in content else content

@@ -19,32 +19,31 @@ from worker.api.intake.chat.placeholders import (
     source_notes,
     telling_fields,
 )
+from worker.api.intake.media_formats import NOUNS
 from worker.api.intake.media_inputs import MediaInputs
 from worker.errors import RequestError
 
-_KIND = re.compile(r"(?:input_|output_)?(image|audio|video)(?:[-_/].*)?|(?:\w+_)?(screenshot)")
+_KINDS = "|".join(NOUNS)
+_KIND = re.compile(rf"(?:input_|output_)?({_KINDS})(?:[-_/].*)?|(?:\w+_)?(screenshot)")
 # What holds a picture or sound where its bytes are said to be one. Without a type its one field
 # says what it is.
-_AROUND = frozenset({
-    "file", "input_file", "document", "resource", "media", "inline_data", "inlineData",
-})  # fmt: skip
-_MIME = re.compile(r"(?:data:)?(image|audio|video)/")
+_AROUND = frozenset("file input_file document resource media inline_data inlineData".split())
+_MIME = re.compile(rf"(?:data:)?({_KINDS})/")
 _MIMES = ("mimeType", "mime_type", "mediaType", "media_type")
 _BYTES = re.compile(r"data:[\w.+-]+/|[A-Za-z0-9+/_\-\s]{64,}=*$")
 _HEAD = 1024  # characters by which bytes are known
 # What one may say of itself, there or deeper.
-_CAPTIONS = (
-    "title", "filename", "text", "transcript", "revised_prompt", "prompt", "caption", "alt",
-    "alt_text", "description", "error",
-)  # fmt: skip
+_CAPTIONS = tuple(
+    "title filename text transcript revised_prompt prompt caption alt alt_text "
+    "description error".split()
+)
 # Where else one may have an address, which is told; data in its place is not.
-_ADDRESSES = ("url", "uri", "image_url", "video_url", "audio_url", "image", "audio", "video")
+_ADDRESSES = ("url", "uri", *(f"{kind}_url" for kind in NOUNS), *NOUNS)
 # All fields of such a part.
-MEDIA_FIELDS = frozenset({
-    *_CAPTIONS, "source", "image_url", "input_audio", "audio", "video_url", "image", "video",
-    "data", "url", *_MIMES, "format", "file_id", "detail", "result", "status", "base64", "blob",
-    "bytes", "file_data", "source_type", "uuid", "extras",
-})  # fmt: skip
+MEDIA_FIELDS = frozenset((*_CAPTIONS, *_MIMES, *NOUNS)).union(
+    "source image_url input_audio video_url data url format file_id detail result status "
+    "base64 blob bytes file_data source_type uuid extras".split()
+)
 
 
 def medium_of(part: Mapping[str, Any]) -> str | None:
@@ -106,10 +105,10 @@ def check_seen(part: Mapping[str, Any], where: str, param: str, media: MediaInpu
     told = f"{where} is of type {str(part.get('type'))[:40]}"
     if not media.takes(kind):
         raise RequestError(
-            f"{told}: {media.reads(kind)}, and the question would be about something that it "
-            "cannot see.",
+            f"{told}: {media.reads(kind)}, and the question would be about something that it does "
+            "not get.",
             param=param,
-            hint="Ask without it, or describe it.",
+            hint="Ask without it, or start the worker with a model that takes it and --mmproj.",
         )
     address = next(_addresses(part), "")
     example = "data:image/png;base64,…" if kind == "image" else "base64 of a WAV, MP3 or FLAC file"
@@ -165,11 +164,11 @@ MessageContent = str | list[Any] | ContentPart | int | float | bool | None
 
 _DEPTH = 20  # of blocks in each other that are taken apart
 # Types of parts; an object of another type that a tool returns is its own, and stays JSON.
-KINDS = frozenset({
-    "text", "input_text", "output_text", "summary_text", "refusal", "thinking", "reasoning",
-    "redacted_thinking", "file", "input_file", "document", "search_result", "tool_reference",
-    "resource", "resource_link",
-})  # fmt: skip
+KINDS = frozenset(
+    "text input_text output_text summary_text refusal thinking reasoning "
+    "redacted_thinking file input_file document search_result tool_reference resource "
+    "resource_link".split()
+)
 # Fields of a part that stand before its words, that hold them, and that hold parts.
 _HEADS = ("title", "filename", "context")
 _WORDS = ("text", "value", "refusal", "thinking", "reasoning", "transcript")

@@ -34,10 +34,10 @@ from worker.chat.message import Call, Message
 # Fields that hold what was returned, the first that is there.
 _RETURNED = ("output", "content", "outputs", "results", "result", "text")
 # What else is known of a result: whose it is, how it went, and marks for the server.
-_OF_RESULTS = frozenset({
-    "name", "tool_name", "tool_call_id", "role", "namespace", "server_label", "execution",
-    "created_by", "status", "is_error", "isError", "error", "approval_request_id",
-})  # fmt: skip
+_OF_RESULTS = frozenset(
+    "name tool_name tool_call_id role namespace server_label execution created_by status "
+    "is_error isError error approval_request_id".split()
+)
 
 
 def result_of(

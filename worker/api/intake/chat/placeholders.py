@@ -11,17 +11,17 @@ from typing import Any, cast
 
 import msgspec
 
+from worker.api.intake.media_formats import NOUNS
 from worker.api.intake.media_inputs import MediaInputs
 
 # What says nothing to a model: names of things, bytes of media, marks for the server.
-_UNSAID = frozenset({
-    "type", "id", "call_id", "tool_use_id", "cache_control", "signature", "encrypted_content",
-    "citations", "annotations", "caller",
-})  # fmt: skip
+_UNSAID = frozenset(
+    "type id call_id tool_use_id cache_control signature encrypted_content citations "
+    "annotations caller".split()
+)
 _BYTES = frozenset({"data", "b64_json", "blob", "bytes", "result", "file_data", "url"})
 _BASE64 = re.compile(r"[A-Za-z0-9+/=_\-\r\n]{256,}")
 _DATA_URL = re.compile(r"data:([\w.+-]+)/[\w.+-]+[^,]{0,200};base64,")
-_MEDIA = ("image", "audio", "video")
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)
 _FAILED = frozenset({"incomplete", "failed", "error", "cancelled", "canceled"})
 _DEPTH = 20  # of values in each other that are searched for bytes
@@ -103,7 +103,7 @@ def _show(
     """The same with bytes as a word on how many they are, and a warning if a medium is lost."""
     if isinstance(value, str):
         url = _DATA_URL.match(value)
-        is_medium = url is not None and url[1] in _MEDIA
+        is_medium = url is not None and url[1] in NOUNS
         if url is not None and is_medium:
             media.leave_out(url[1], why="it stands in a field that is read as text.")
         is_bytes = url or (name in _BYTES and _BASE64.fullmatch(value))

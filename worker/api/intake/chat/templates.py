@@ -77,10 +77,12 @@ def format_of(facts: ModelFacts) -> ChatFormat:
     vocab = facts.vocab
     ends = [vocab.name(end) for end in vocab.end_tokens]
 
-    def made(text: str, **named: ChatFormat) -> ChatFormat:
+    def chat_format(text: str, **named: ChatFormat) -> ChatFormat:
         template = ChatTemplate(text, bos=vocab.bos_name, eos=vocab.eos_name)
         return ChatFormat(
             template, vocab.controls, ends, defaults=settings.chat_template_kwargs, named=named
         )
 
-    return made(sources.pop(""), **{name: made(text) for name, text in sources.items()})
+    return chat_format(
+        sources.pop(""), **{name: chat_format(text) for name, text in sources.items()}
+    )

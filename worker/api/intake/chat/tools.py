@@ -172,9 +172,17 @@ def settle(choice: ToolChoice, tools: Tools, param: str = "tool_choice") -> Tool
     why = " ".join(["", *tools.left_out])
     for name in (*((choice.only,) if choice.only is not None else ()), *(choice.allowed or ())):
         if name not in names:
-            raise RequestError(f"{param} names {name!r}, which is no tool.{why}", param=param)
+            raise RequestError(
+                f"{param} names {name!r}, which is no tool.{why}",
+                param=param,
+                hint=f"Name one of {', '.join(sorted(names)[:8])}." if names else "Send tools.",
+            )
     if choice.mode == "required" and not (names if choice.allowed is None else choice.allowed):
-        raise RequestError(f"{param} asks for a call, and there are no tools.{why}", param=param)
+        raise RequestError(
+            f"{param} asks for a call, and there are no tools.{why}",
+            param=param,
+            hint="Send tools, or leave it out.",
+        )
     if choice.allowed is not None:
         shown = tuple(tool for tool in shown if tool.name in choice.allowed)
     return msgspec.structs.replace(choice, tools=shown)

@@ -1,4 +1,4 @@
-// Compare: how alike lines are, by the cosine of their embeddings.
+// Embeddings: how alike lines are, by the cosine of their embeddings.
 
 const MOST_LINES = 12;
 

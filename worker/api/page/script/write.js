@@ -1,4 +1,4 @@
-// Write: a text goes on, until the context ends if no limit is set.
+// Completions: a text goes on, until the context ends if no limit is set.
 
 const write = new Generator("write", () => ({
   path: "v1/completions",

@@ -1,0 +1,1 @@
+"""The worker on a GPU; `make check SUITE=offload` runs it on a device that stands in for one."""
