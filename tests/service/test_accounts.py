@@ -135,7 +135,7 @@ def test_what_nobody_asked_for(shared: Server) -> None:
     assert "service_tier" not in post(shared, "plain-k", ASKED).text
     body = {"input": "Hi", "max_output_tokens": 4}
     assert post(shared, "plain-k", body, "/v1/responses").json()["service_tier"] == "default"
-    message = {"messages": SAID, "max_tokens": 4}
+    message: dict[str, Any] = {"messages": SAID, "max_tokens": 4}
     for priority, tier in (("-5", "priority"), ("0", "standard"), ("7", "batch")):
         answer = post(shared, "plain-k", message, "/v1/messages", X_Priority=priority)
         assert answer.json()["usage"]["service_tier"] == tier
