@@ -124,6 +124,14 @@ EMBEDDED = Limit(2048, "texts to embed or score")
 TOKEN_VECTORS = Limit(16_384, "tokens of a request for an embedding of each token")
 ADAPTERS = Limit(8, "adapters that apply at once")
 
+# Decisions
+QUESTIONS = Limit(400, "questions of a decision")
+OPTIONS = Limit(255, "options of a question")
+LEVELS = Limit(10, "levels of a scale")
+JSON_DEPTH = Limit(32, "lists and objects in each other in an input_json")
+JSON_VALUES = Limit(10_000, "values in an input_json")
+JSON_BYTES = Limit(2**18, "bytes of an input_json, written without spaces")
+
 # Answers
 SEQUENCES = Limit(128, "continuations: n, best_of, and prompts × best_of")
 STOPS = Limit(256, "stop strings")

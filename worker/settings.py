@@ -319,6 +319,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "none|mean|cls|last|rank", topic="Embeddings"),
         Option("--rerank --reranking", values.switch_to("rank", None), "the same as --pooling rank",
         "on|off", const="on")] = None
+    decisions: Annotated[str, Option("--decisions",
+        values.one_of("auto", "letters", "texts"),
+        "how options of /v1/decisions and /v1/systemone are scored: by one letter each, by their "
+        "whole texts, or letters as far as the vocabulary has them (auto)",
+        "auto|letters|texts", topic="Decisions")] = "auto"
+    decisions_orders: Annotated[int, Option("--decisions-orders", values.integer(1, 255),
+        "orders of a choice's options whose probabilities are averaged (2)")] = 2
+    decisions_calibration: Annotated[bool, Option("--decisions-calibration", values.switch,
+        "use the temperatures that `worker bench --decisions` measured, from "
+        "MODEL.gguf.decisions.json (on)", "on|off")] = True
 
     lora: Annotated[tuple[AdapterSpec, ...], Option("--lora", values.adapters,
         "LoRA adapter, chosen by requests whose model is NAME, at SCALE (1); without NAME it "

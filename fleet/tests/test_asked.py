@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import Any
 
 import pytest
 
 from gguf_fleet.front import jobs
-from gguf_fleet.front.asked import HEAD, head_of, prefix_of, session_of
+from gguf_fleet.front.asked import HEAD, head_of, prefix_of, session_of, unpack, zstd
 
 
 def prefix(**body: Any) -> bytes | None:
@@ -36,12 +37,33 @@ def test_a_conversation_keeps_its_key(fields: str, own: dict[str, str]) -> None:
     assert begun != prefix(system="Be brief.", **{fields: [SYSTEM, HELLO]})
 
 
-@pytest.mark.parametrize("field", ["prompt", "input", "input_prefix"])
+@pytest.mark.parametrize("field", ["prompt", "input", "input_prefix", "state"])
 def test_a_text_is_known_by_its_head(field: str) -> None:
     """What comes after HEAD characters does not count."""
     text = "a" * HEAD
     assert prefix(**{field: text}) == prefix(**{field: text + "more"})
     assert prefix(**{field: text}) != prefix(**{field: "b" + text})
+
+
+def test_unpacking_is_bounded() -> None:
+    """What is damaged, unfinished, of another coding or too long is nothing."""
+    text = b"a" * 1000
+    for coding, data in (("gzip", gzip.compress(text)), ("zstd", zstd.compress(text))):
+        assert unpack(data, coding, 1000) == text
+        assert unpack(data, coding, 999) == b""
+        assert unpack(data[:-1], coding, 1000) == b""
+        assert unpack(text, coding, 1000) == b""
+    assert unpack(text, "identity", 10) == text
+    assert unpack(text, "br", 1000) == b""
+
+
+def test_a_form_is_known_by_its_first_part() -> None:
+    """That is the JSON of a request with pictures."""
+    body = json.dumps({"model": "m", "state": "a" * HEAD}).encode()
+    form = b'--x\r\nContent-Disposition: form-data; name="request"\r\n\r\n' + body + b"\r\n--x--"
+    asked = head_of(form, "multipart/form-data; boundary=x")
+    assert asked.model == "m"
+    assert prefix_of(asked) == prefix_of(head_of(body))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 import threading
@@ -13,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from gguf_fleet.front.asked import zstd
 from gguf_fleet.roster import Roster
 from gguf_fleet.routing import Member
 from tests.support import http
@@ -327,3 +329,18 @@ def test_large_bodies_are_refused(stack: ExitStack) -> None:
     large = json.dumps({"prompt": "a" * 2**22}).encode()
     assert http.post(url + "/v1/completions", content=large).status_code == 200
     assert app.asked[0][2] == large
+
+
+def test_packed_bodies(stack: ExitStack) -> None:
+    """They pass as they are, and choose as plain ones do."""
+    apps = [Impostor(b"{}") for _ in range(2)]
+    members = [replica(stack, id, app) for id, app in zip("ab", apps, strict=True)]  # noqa: A001
+    url = stack.enter_context(gateway({"m": members, "n": [nobody()]})) + "/v1/systemone"
+    body = json.dumps({"model": "m", "state": "Once", "questions": {}}).encode()
+    bodies = {"": body, "gzip": gzip.compress(body), "zstd": zstd.compress(body)}
+    for coding, data in bodies.items():
+        headers = {"content-encoding": coding} if coding else {}
+        assert http.post(url, content=data, headers=headers).status_code == 200
+    (asked,) = [app.asked for app in apps if app.asked]
+    assert [heard for _, _, heard in asked] == [body] * 3  # impostors unpack
+    assert [fields.get("content-encoding", "") for fields, _, _ in asked] == list(bodies)

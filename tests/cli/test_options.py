@@ -316,7 +316,7 @@ def test_fields_of_a_key(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("hush rmp=60", "line 2: a field is not known. Did you mean rpm?"),
+        ("hush weigt=6", "line 2: a field is not known. Did you mean weight?"),
         ("hush hush", "line 2: a field is not known."),
         ("hush name=a rpm", "line 2: a field is not known."),
         ("hush name=a rpm=0", "line 2: rpm must be from 1"),

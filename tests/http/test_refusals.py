@@ -80,7 +80,7 @@ BUSY = (
     Refused(404, "/no/such/path", KEY),
     Refused(405, "/health", KEY),
     Refused(413, "/tokenize", KEY),
-    Refused(415, "/tokenize", {**KEY, "Content-Encoding": "gzip"}),
+    Refused(415, "/tokenize", {**KEY, "Content-Encoding": "br"}),
     Refused(429, "/v1/completions", KEY),
 )
 FOREIGN = Refused(403, "/v1/requests/x/cancel", {"Origin": "https://other.example"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 from collections.abc import Generator
@@ -13,6 +14,7 @@ from tests.service.bodies import BAD_BODIES, BAD_FIELDS
 from tests.support import http
 from tests.support.cases import for_each
 from tests.support.programs.processes import Server
+from worker.api.intake.packed_body import zstd
 
 
 @pytest.fixture(autouse=True)
@@ -44,9 +46,9 @@ def test_bad_body(server: Server, name: str) -> None:
     assert answer.json()["error"]["message"]
 
 
-def test_compressed_bodies_are_refused(server: Server) -> None:
+def test_other_codings_are_refused(server: Server) -> None:
     """Also where what comes would be JSON."""
-    for coding in ("gzip", "br"):
+    for coding in ("deflate", "br"):
         headers = {"content-encoding": coding}
         answer = http.post(server.url + "/v1/completions", content=b"{}", headers=headers)
         assert answer.status_code == 415
@@ -55,6 +57,21 @@ def test_compressed_bodies_are_refused(server: Server) -> None:
     body = b'{"prompt": "a", "max_tokens": 1}'
     url = server.url + "/v1/completions"
     assert http.post(url, content=body, headers=headers).status_code == 200
+
+
+def test_packed_bodies(server: Server) -> None:
+    """gzip and zstd are read at every route, within the limit of what they unpack to."""
+    body = b'{"prompt": "a", "max_tokens": 1}'
+    bomb = b'{"prompt": "' + b"a" * (17 << 20) + b'"}'
+    url = server.url + "/v1/completions"
+    for coding, pack in (("gzip", gzip.compress), ("zstd", zstd.compress)):
+        headers = {"content-encoding": coding}
+        assert http.post(url, content=pack(body), headers=headers).status_code == 200
+        answer = http.post(url, content=pack(bomb), headers=headers)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_large")
+        answer = http.post(url, content=pack(body)[:-2], headers=headers)
+        assert answer.status_code == 400
+        assert f"not valid {coding}" in answer.json()["error"]["message"]
 
 
 def test_where_it_is_not_utf8(server: Server) -> None:

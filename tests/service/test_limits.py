@@ -78,6 +78,26 @@ def job(**fields: Any) -> Body:
     return {"prompt": "a", "max_tokens": 1, **fields}
 
 
+DECIDE = "/v1/decisions"
+TRUE: Body = {"type": "predicate", "instructions": "It rains."}
+WHICH: Body = {"type": "choice", "instructions": "Which?"}
+SCALE: Body = {"type": "score", "instructions": "How?"}
+
+
+def decision(*questions: Body, data: Any = None) -> Body:
+    """Questions about a text, or one about JSON."""
+    part = [{"type": "input_json", "data": data}]
+    given = "a" if data is None else [{"role": "user", "content": part}]
+    return {"input": given, "questions": list(questions or [TRUE])}
+
+
+def inner(value: Any, depth: int) -> Any:
+    """The value in so many objects."""
+    for _ in range(depth):
+        value = {"a": value}
+    return value
+
+
 # Limit -> (path, the body of a request of so much)
 MET: dict[str, tuple[str, Callable[[int], Body]]] = {
     "TEXT": ("/tokenize", lambda n: {"content": "a" * n}),
@@ -119,6 +139,18 @@ MET: dict[str, tuple[str, Callable[[int], Body]]] = {
     "MULTIPLES": ("/v1/completions", lambda n: schema({"type": "integer", "multipleOf": n})),
     "EMBEDDED": ("/v1/embeddings", lambda n: {"input": ["a"] * n}),
     "TOKEN_VECTORS": ("/pooling", lambda n: {"input": [[5] * 1024] * 15 + [[5] * (n - 15 * 1024)]}),
+    "QUESTIONS": (DECIDE, lambda n: decision(*[TRUE] * n)),
+    "OPTIONS": (
+        DECIDE,
+        lambda n: decision({**WHICH, "choices": [{"value": str(i)} for i in range(n)]}),
+    ),
+    "LEVELS": (
+        DECIDE,
+        lambda n: decision({**SCALE, "levels": [{"label": str(i)} for i in range(n)]}),
+    ),
+    "JSON_DEPTH": (DECIDE, lambda n: decision(data=inner({}, n - 1))),
+    "JSON_VALUES": (DECIDE, lambda n: decision(data={"a": [1] * (n - 2)})),
+    "JSON_BYTES": (DECIDE, lambda n: decision(data={"a": "b" * (n - len('{"a":""}'))})),
     "JOB_PROMPT": ("/execute", lambda n: job(prompt="a" * n)),
     "JOB_STOPS": ("/execute", lambda n: job(stop=[str(i) for i in range(n)])),
     "JOB_STOP": ("/execute", lambda n: job(stop=["a" * n])),
@@ -130,7 +162,7 @@ SERVED = {
     "GRAMMAR", "CHOICES",
     "REPEATS", "EXACT", "BRANCHES",
     "INTEGER", "LARK_PARTS", "EMBEDDED",
-    "JOB_STOPS", "JOB_STOP",
+    "JOB_STOPS", "JOB_STOP", "QUESTIONS", "OPTIONS", "LEVELS", "JSON_DEPTH",
 }  # fmt: skip
 # Limit -> where else it is met
 ELSEWHERE = {

@@ -12,6 +12,7 @@ from tests.support import http
 from tests.support.models.infilling import write_infilling
 from tests.support.programs.processes import Server, serving
 from worker.llama import library
+from worker.model.calibration import PROMPT_VERSION
 
 CHAT = [{"role": "user", "content": "hi"}]
 COUNT = 3
@@ -45,7 +46,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
     words = (
         f"-n {COUNT} --ignore-eos --temp 0.9 --seed 7 --top-k 40 --chat-template chatml "
         "-ngl 99 --host 127.0.0.1,127.0.0.2 --api-prefix /llm --cors localhost "
-        "--samplers top_k;temperature --top-p 0.5 -t 1"
+        "--samplers top_k;temperature --top-p 0.5 -t 1 --decisions texts --decisions-orders 3"
     )
     log = folder / "worker.log"
     with serving(
@@ -75,6 +76,18 @@ def test_what_counts_is_told(server: Server) -> None:
     params = http.get(server.url + "/props").json()["default_generation_settings"]["params"]
     assert (params["temperature"], params["top_k"], params["seed"]) == (0.9, 40, 7)
     assert params["samplers"] == ["top_k", "temperature"]
+
+
+def test_decisions_are_read_as_the_operator_says(server: Server) -> None:
+    """The mode and the number of orders are theirs, and /props tells both with the version of the
+    prompts."""
+    told = http.get(server.url + "/props").json()["decisions"]
+    assert told == {"prompt_version": PROMPT_VERSION, "mode": "texts", "orders": 3}
+    asked = {"type": "choice", "choices": [{"value": value} for value in ("a", "b", "c")]}
+    body = {"model": "m", "input": "a", "questions": [{**asked, "instructions": "Which?"}]}
+    (answer,) = server.post(body, "/v1/decisions").json()["answers"]
+    assert answer["diagnostics"]["mode"] == "texts"
+    assert answer["diagnostics"]["orders"] == 3
 
 
 def test_a_path_behind_the_prefix_is_the_path(server: Server) -> None:

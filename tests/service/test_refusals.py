@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gzip
 import inspect
 import json
 import re
@@ -25,6 +24,7 @@ from tests.support.models import ggufs
 from tests.support.models.infilling import write_infilling
 from tests.support.programs.processes import Server, serving, until
 from worker.api.anthropic.schemas import MessagesRequest
+from worker.api.decisions.systemone_schemas import SystemOneRequest
 from worker.api.described import Described
 from worker.api.intake.texts import CutFields
 from worker.api.jobs.schemas import JobRequest
@@ -33,7 +33,7 @@ from worker.api.openai.schemas import ChatRequest
 from worker.api.responses.schemas import ResponseRequest
 from worker.errors import WorkerError
 from worker.http.connections import GUEST
-from worker.http.paths import GENERATING, HEALTH, REQUESTS, WRITING, passes
+from worker.http.paths import DECIDING, GENERATING, HEALTH, REQUESTS, WRITING, passes
 from worker.lifecycle.state import State
 from worker.requests.journal import Journal
 from worker.service import app
@@ -60,6 +60,7 @@ CHATS = (ChatRequest, MessagesRequest, ResponseRequest, OllamaChatRequest)
 CHAT = [(route, path) for route, path in TAKE if route.takes in CHATS]
 READ = [each for each in TAKE if each in QUEUE or each in CHAT or each[1] == "/tokenize"]
 FORM = [each for each in READ if each in CHAT or each[1] in WRITING or each[0].takes is JobRequest]
+VECTORS = GENERATING - WRITING - DECIDING
 WRITE = {path: route for route, path in TAKE if path in {*WRITING, "/v1/infer"}}
 
 
@@ -67,6 +68,11 @@ def method_of(route: Described) -> str:
     """The one that is described."""
     (method,) = set(route.handler.http_methods) - {"HEAD"}
     return str(method)
+
+
+def wrong_status(route: Described) -> int:
+    """Of a body that is wrong."""
+    return 422 if route.takes is SystemOneRequest else 400
 
 
 def refused(route: Described, path: str, answer: httpx.Response, *statuses: int) -> None:
@@ -117,7 +123,7 @@ def test_the_gate_knows_routes_that_wait() -> None:
     wait = [
         path
         for route, path in TAKE
-        if re.search(r"preparing\.(run|texts)\(", inspect.getsource(route.handler.fn))
+        if re.search(r"preparing\.(run|texts)\(|_decide\(", inspect.getsource(route.handler.fn))
     ]
     assert "/v1/chat/completions" in wait
     assert set(wait) <= GENERATING
@@ -189,10 +195,11 @@ def test_misused(tmp_path: Path) -> None:
             for name in route.params:
                 shown = shown.replace(f"{{{name}}}", "none")
             if route.takes is not None:
-                refused(route, path, http.post(server.url + path, content=b"0"), 400)
+                answer = http.post(server.url + path, content=b"0")
+                refused(route, path, answer, wrong_status(route))
                 refused(route, path, http.post(server.url + path, content=PARTS), 413)
-                packed = {"content-encoding": "gzip"}
-                answer = http.post(server.url + path, content=gzip.compress(b"{}"), headers=packed)
+                packed = {"content-encoding": "br"}
+                answer = http.post(server.url + path, content=b"{}", headers=packed)
                 refused(route, path, answer, 415)
             if route.params or not route.gives:
                 asked = http.request(method_of(route), server.url + shown)
@@ -220,7 +227,8 @@ def test_misused(tmp_path: Path) -> None:
                 refused(route, path, server.post(unknown, path), 404)
         for route, path in QUEUE:
             if path != "/api/embeddings":  # it cuts every text
-                refused(route, path, http.post(server.url + path, content=lengthened(route)), 400)
+                answer = http.post(server.url + path, content=lengthened(route))
+                refused(route, path, answer, wrong_status(route))
         told_to_leave(server)
 
 
@@ -242,7 +250,7 @@ def test_a_model_without_a_template(tmp_path: Path) -> None:
     model = ggufs.write_llama(tmp_path / "plain.gguf", chat_template=None)
     with serving("--model", model, "-t", "1") as server:
         for route, path in TAKE:
-            is_missing = (route, path) in CHAT or path in GENERATING - WRITING or path == "/infill"
+            is_missing = (route, path) in CHAT or path in VECTORS or path == "/infill"
             if is_missing or path.endswith("load_lora_adapter"):
                 refused(route, path, server.post(example_of(route), path), 400, 404, 501)
 
@@ -273,7 +281,8 @@ def test_busy_and_broken(tmp_path: Path) -> None:
             refused(route, path, server.post(example_of(route), path), 429)
         fail(tmp_path, "tokenizer")
         for route, path in READ:
-            refused(route, path, http.post(server.url + path, content=lengthened(route)), 400)
+            answer = http.post(server.url + path, content=lengthened(route))
+            refused(route, path, answer, wrong_status(route))
         fail(tmp_path, "")
         server.wait_until(slots_processing=0)
         late = [(route, path, pool.submit(end, begin(server, path, 500))) for route, path in TAKE]

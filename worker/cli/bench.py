@@ -22,6 +22,7 @@ from worker.cli.options import add_options, reader, settings_from
 from worker.demo import HELDOUT_PATH, MODEL_PATH
 from worker.errors import UsageError
 from worker.files import cache_folder
+from worker.gguf.split_name import is_gguf
 from worker.hub.catalog import load_catalog
 from worker.hub.name import Named, parse
 from worker.settings import Settings
@@ -58,13 +59,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='your own multiple-choice questions, a line each: {"question": "2 + 2 is", '
         '"choices": ["4", "5"], "answer": 0}')  # fmt: skip
     add("--imatrix", metavar="FILE", help="importance matrix to quantize with")
+    add("--decisions", nargs="?", const="", dest="decisions", metavar="FILE.jsonl",
+        help="measure how well each level answers typed questions, ours or those of FILE.jsonl, "
+        "and write MODEL.gguf.decisions.json for `worker serve`")  # fmt: skip
     add("--no-quality", action="store_true", help="speed and memory only")
     add("--time", type=reader(duration(10, 7 * 86_400)), metavar="TIME",
         help="what the run may take, such as 90s, 5m or 1h: if that is too short for everything, "
         "less is measured (5m; 75s with --quick, 1h with --thorough)")  # fmt: skip
     effort = parser.add_mutually_exclusive_group()
-    effort.add_argument("--quick", action="store_true",
-                        help="fewer levels, one stream, fewer repetitions and less text")  # fmt: skip
+    effort.add_argument(
+        "--quick",
+        action="store_true",
+        help="fewer levels, one stream, fewer repetitions and less text",
+    )
     effort.add_argument("--thorough", action="store_true", help="more repetitions")
     add("--max-kld", type=reader(number(0, math.inf)), metavar="NATS",
         help="divergence from the reference that a recommended level may have (0.05)")  # fmt: skip
@@ -80,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "catalog", "parallel", "threads", "threads_batch", "batch_size", "ubatch_size", "backend",
         "n_gpu_layers", "pooling", "device", "tensor_split", "split_mode", "main_gpu",
-        "cache_type_k", "cache_type_v", "flash_attn", "mmap", "lora",
+        "cache_type_k", "cache_type_v", "flash_attn", "mmap", "lora", "decisions_orders",
     )  # fmt: skip
 
 
@@ -100,8 +107,19 @@ def run(arguments: argparse.Namespace) -> int:
     from worker.bench.run.bench import Bench
     from worker.cli.bench_table import report_table, summary, watch
 
+    questions: str | None = arguments.decisions
+    if questions is not None and is_gguf(questions):  # the model, written behind the option
+        arguments.models.insert(0, questions)
+        questions = ""
     plan, makes_vectors = _plan(arguments)
     out = _folder(arguments.out)
+    if questions is not None:
+        from worker.cli.bench_decisions import compare
+
+        if makes_vectors:
+            raise UsageError("An embedding model decides nothing.", hint="Leave --decisions out.")
+        with _end_well():
+            return compare(plan, cache, questions, out, as_json=arguments.json)
     if makes_vectors:
         return _compare_vectors(plan, cache, out, as_json=arguments.json)
     bench = Bench(plan, cache)

@@ -102,7 +102,7 @@ def summary(report: BenchReport, width: int) -> RenderableType:
 
 def vector_table(report: VectorReport, _: int) -> RenderableType:
     """Levels of a model that makes vectors, and the level to take."""
-    shown = with_title(report.model, _plain_table(vectors.HEADINGS, vectors.rows_of(report)))
+    shown = with_title(report.model, plain_table(vectors.HEADINGS, vectors.rows_of(report)))
     return Group(shown, *map(plain, vectors.words_of(report)))
 
 
@@ -142,7 +142,7 @@ def _blocks(columns: list[Column], report: BenchReport, width: int) -> Iterator[
         yield table
 
 
-def _plain_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+def plain_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     """The first column to the left, figures to the right."""
     table = Table(box=None, padding=(0, 1, 0, 0))
     for number, heading in enumerate(headings):

@@ -7,18 +7,14 @@ import base64
 import contextlib
 import importlib
 import mimetypes
-import os
 import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from worker.cli import chat_client, serve
-from worker.cli.address import Address, address_from
-from worker.cli.options import settings_from
-from worker.cli.progress import activity
-from worker.errors import UsageError, WorkerError
-from worker.lifecycle.server_process import ServerError, server_process
+from worker.cli.address import Address
+from worker.cli.own_worker import worker_to_ask
 from worker.log import harmless, say
 from worker.values import nonempty
 
@@ -59,7 +55,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Chat until the user leaves. Raises UsageError, and what the worker raises at its start."""
     from worker.cli.answer_view import shows_answers
 
-    with _address(arguments) as address:
+    own = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    _add_own(own)
+    _, words = own.parse_known_args(arguments.words)
+    with worker_to_ask(arguments, words) as address:
         chat = Chat(address, arguments.system)
         with shows_answers() as show:
             if sys.stdin.isatty():
@@ -69,31 +68,6 @@ def run(arguments: argparse.Namespace) -> int:
                 if chat.is_over:
                     break
     return 0
-
-
-@contextlib.contextmanager
-def _address(arguments: argparse.Namespace) -> Generator[Address]:
-    """The worker to talk to, started if none is named. Raises UsageError, WorkerError."""
-    if arguments.url is not None:
-        if arguments.named is not None or arguments.model is not None:
-            raise UsageError("--url names a running worker.", hint="Leave the model out.")
-        yield address_from(arguments)
-        return
-
-    own = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    _add_own(own)
-    key = next(iter(settings_from(arguments).api_keys), None)
-    _, words = own.parse_known_args(arguments.words)
-    with contextlib.ExitStack() as stack:
-        try:
-            with activity("loading the model"):
-                server = stack.enter_context(server_process(words, os.environ, group=0))
-        except ServerError as error:
-            code, _, message = error.reason.partition(": ")
-            failure = WorkerError(message or str(error), code=code or error.code)
-            failure.exit_code = error.returncode if error.reason else 1  # type: ignore[misc]
-            raise failure from None
-        yield Address(f"http://{server.host}:{server.port}", key)
 
 
 def _messages() -> Generator[str]:
@@ -169,6 +143,9 @@ class Chat:
             self._answer(show)
 
     def _attach(self, name: str) -> None:
+        if not name:
+            say("Name a file: /image FILE.\n")
+            return
         path = Path(name).expanduser()
         try:
             data = path.read_bytes()

@@ -77,7 +77,7 @@ class _Models(msgspec.Struct):
 
 def model_name(address: Address) -> str:
     """The first model that the worker serves. Raises ChatError."""
-    with _connect(address) as connection:
+    with connect(address) as connection:
         response = _ask(connection, "GET", "/v1/models", address, None)
         return _decode(response.read(), _Models).data[0].id
 
@@ -85,7 +85,7 @@ def model_name(address: Address) -> str:
 def stream(address: Address, messages: Sequence[dict[str, Any]]) -> Generator[AnswerPiece]:
     """The answer's pieces as they come; closing it ends the request. Raises ChatError."""
     body = {"messages": messages, "stream": True, "stream_options": {"include_usage": True}}
-    with _connect(address) as connection:
+    with connect(address) as connection:
         response = _ask(connection, "POST", "/v1/chat/completions", address, body)
         while line := response.readline():
             if line.startswith(b"data: ") and line.strip() != b"data: [DONE]":
@@ -106,7 +106,9 @@ def _piece(event: _Event) -> AnswerPiece:
 
 
 @contextlib.contextmanager
-def _connect(address: Address) -> Generator[http.client.HTTPConnection]:
+def connect(address: Address) -> Generator[http.client.HTTPConnection]:
+    """A connection, closed afterwards. Raises ChatError for one that breaks, and if what is decoded
+    meanwhile is no worker's."""
     scheme, _, place = address.url.partition("://")
     kind = http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
     connection = kind(place.partition("/")[0], timeout=_TIMEOUT_S)
@@ -128,16 +130,24 @@ def _ask(
     body: dict[str, Any] | None,
 ) -> http.client.HTTPResponse:  # fmt: skip
     """The response, if it is a 200. Raises ChatError."""
+    response = request(connection, method, path, address, body)
+    if response.status != http.client.OK:
+        raise ChatError(_decode(response.read(), _Refused).error.message)
+    return response
+
+
+def request(
+    connection: http.client.HTTPConnection, method: str, path: str, address: Address,
+    body: dict[str, Any] | None,
+) -> http.client.HTTPResponse:  # fmt: skip
+    """The response, whatever its status."""
     headers = {"Content-Type": "application/json"}
     if address.key is not None:
         headers["Authorization"] = f"Bearer {address.key}"
     prefix = address.url.partition("://")[2].partition("/")[2]
     path = f"/{prefix}{path}" if prefix else path
     connection.request(method, path, None if body is None else msgspec.json.encode(body), headers)
-    response = connection.getresponse()
-    if response.status != http.client.OK:
-        raise ChatError(_decode(response.read(), _Refused).error.message)
-    return response
+    return connection.getresponse()
 
 
 def _decode(data: bytes, shape: type[_Reply]) -> _Reply:

@@ -26,6 +26,7 @@ COMMANDS = {
     "chat": "chat with a model in the terminal",
     "run": "the same as chat",
     "generate": "generate one answer in the terminal",
+    "decide": "answer typed questions about a text with probabilities",
     "embed": "embed the lines of a text",
     "pull": "download models from the Hub",
     "show": "show what a model file contains",
@@ -214,6 +215,9 @@ def parse(words: list[str]) -> argparse.Namespace:
             hint=f"{did_you_mean(command, COMMANDS)}`worker --help` lists the commands.",
         )
     arguments, unknown = parser(command).parse_known_args(_with_values(words))
+    if [word[:1] == "-" for word in unknown] == [False] and getattr(arguments, "named", "") is None:
+        # Behind options argparse takes no second word, so it left the model of `worker decide`.
+        arguments.named, unknown = unknown[0], []
     if unknown:
         flags = [word.partition("=")[0] for word in unknown if word.startswith("-")]
         see = f"See `worker {arguments.command} --help`."

@@ -18,6 +18,13 @@ from worker.engine.output import TokenLogprob, token_logprob
 from worker.engine.plan import StepPlan
 from worker.engine.request import Request, check_request
 from worker.engine.scheduler import Scheduler
+from worker.engine.scoring import (
+    ScoredSequence,
+    ScoreJob,
+    ScoringRequest,
+    check_scores,
+    log_probabilities,
+)
 from worker.engine.sequence import Delta, Sequence, SequenceStatus
 from worker.engine.stats import EngineSnapshot, Stats, progress_of
 from worker.errors import BackendError, DecodeError, RequestError, WorkerError
@@ -55,6 +62,7 @@ class Engine:
         self.backend = backend
         self._clock = clock
         self._sequences: dict[str, Sequence] = {}
+        self._jobs: dict[str, ScoreJob] = {}
         self._max_stall = max_stall
         self._num_steps = 0
         self._stats = Stats()
@@ -112,12 +120,20 @@ class Engine:
                 raise RequestError("This worker makes no vectors.", hint="Start it with --pooling.")
             self.lane.check(request, self.backend.vocab_size)
             return
+        if isinstance(request, ScoringRequest):
+            check_scores(request, self.backend.vocab_size, self.backend.max_length)
+            return
         check_request(request, self.backend.vocab_size, self.backend.max_length)
 
     def add(self, request: Request) -> None:
         """Queue a checked request. Raises RequestError when its sampler cannot be made."""
         if isinstance(request, EmbeddingRequest) and self.lane is not None:
             self.lane.add(request)
+            return
+        if isinstance(request, ScoringRequest):
+            self._jobs[request.id] = job = ScoreJob(request, self._clock())
+            self._add_suffixes(job)
+            self.snapshot = self._take_snapshot()
             return
         assert request.id not in self._sequences, f"request id {request.id} is in use"
         sequence = Sequence(request, self.backend.max_length, self._clock())
@@ -126,10 +142,21 @@ class Engine:
         self.scheduler.add(sequence)
         self.snapshot = self._take_snapshot()
 
+    def _add_suffixes(self, job: ScoreJob) -> None:
+        """Queue so many of a job's suffixes that the slots are full where nobody else is there."""
+        for sequence in job.more(self.max_running, self.backend.max_length, self._clock()):
+            self._sequences[sequence.id] = sequence
+            self.scheduler.add(sequence)
+
     def abort(self, request_id: str) -> None:
         """Forget a request, in whatever state; unknown ids are fine."""
         if self.lane is not None:
             self.lane.abort(request_id)
+        job = self._jobs.get(request_id)
+        if job is not None:
+            self._end_job(job, "aborted")
+            self.snapshot = self._take_snapshot()
+            return
         sequence = self._sequences.get(request_id)
         if sequence is not None:
             self._forget(sequence, "aborted")
@@ -176,8 +203,8 @@ class Engine:
 
     def status_of(self, request_id: str) -> SequenceStatus | None:
         """How a request stands; None: it has ended, or was never added. Any thread may ask."""
-        sequence = self._sequences.get(request_id)
-        return None if sequence is None else sequence.status()
+        found = self._sequences.get(request_id) or self._jobs.get(request_id)
+        return None if found is None else found.status()
 
     def vectors(self, request: EmbeddingRequest) -> tuple[np.ndarray, ...]:
         """Step until it has its vectors, for who steps the engine; nothing else may run.
@@ -238,7 +265,7 @@ class Engine:
                 continue
             first = batch.add(sequence.tokens[start : start + count], position, slot.index)
             if sequence.prompt_logprobs is not None and start < sequence.num_prompt:
-                batch.outputs[first : first + count] = 1
+                batch.outputs[first + count - sequence.num_outputs(count) : first + count] = 1
             elif start + count == known:
                 batch.outputs[first + count - 1] = 1
         for slot in plan.padding:
@@ -275,6 +302,10 @@ class Engine:
             draft, missing = sequence.draft, sequence.num_missing
             if not sequence.last_token_at:
                 self._stats.computed_tokens += min(count, missing)
+                if isinstance(sequence, ScoredSequence):
+                    deltas += self._commit_suffix(sequence, first, count, now)
+                    first += count
+                    continue
             if missing == 1 and draft is not None and draft.tokens:
                 deltas += self._verify(sequence, draft, first, count, now)
             else:
@@ -291,6 +322,50 @@ class Engine:
             first += count
         self._stats.note_tokens(plan.runs, now, self._max_stall)
         return deltas
+
+    def _commit_suffix(
+        self, sequence: ScoredSequence, first: int, count: int, now: float
+    ) -> list[Delta]:
+        """Score what was computed of a suffix; its job's delta where that was the last of it."""
+        if sequence.slot is None:  # another suffix failed in this step, and so did the job
+            return []
+        job, scores = sequence.job, sequence.token_scores
+        begin = sequence.num_computed
+        self.scheduler.grow(sequence, count)
+        try:
+            for place in range(max(begin + 1, sequence.scored_from), begin + count + 1):
+                # A sequence that was put back is computed again; it was scored already.
+                if place == sequence.scored_from + len(scores) and place < sequence.num_prompt:
+                    logits = self.backend.logits(first + place - 1 - begin)
+                    scores += log_probabilities(logits, (int(sequence.tokens[place]),))
+            if sequence.num_missing:
+                return []
+            found = self.backend.logits(first + count - 1)
+            candidates = log_probabilities(found, sequence.suffix.candidates)
+        except BackendError as error:
+            return self._fail(sequence, error)
+        sequence.first_token_at = now
+        del self._sequences[sequence.id]
+        self.scheduler.remove(sequence)
+        job.end(sequence, candidates)
+        if not job.is_over:
+            self._add_suffixes(job)
+            return []
+        self._end_job(job, "stop")
+        return [job.last_delta(now)]
+
+    def _end_job(self, job: ScoreJob, reason: str) -> None:
+        """Forget a job, with those of its suffixes that are on their way."""
+        del self._jobs[job.request.id]
+        for sequence in job.live.values():
+            del self._sequences[sequence.id]
+            if reason == "error":
+                self.scheduler.discard(sequence)
+            else:
+                self.scheduler.remove(sequence)
+        if job.has_branches:
+            self.scheduler.prefixes.forget_branches(np.array(job.request.prompt.tokens, np.int32))
+        self._stats.note_scored(reason)
 
     def _verify(
         self, sequence: Sequence, draft: Draft, first: int, count: int, now: float
@@ -395,11 +470,15 @@ class Engine:
         """End the sequence, if there is one, with an error."""
         if sequence is None:
             return []
+        if isinstance(sequence, ScoredSequence):
+            self._end_job(sequence.job, "error")
+            return [sequence.job.last_delta(self._clock(), error)]
         self._forget(sequence, "error")
         return [sequence.last_delta(Delta(sequence.id, error=error), None, self._clock())]
 
     def _forget(self, sequence: Sequence, reason: str) -> None:
-        """The one place where a sequence ends: queue, slot, cells and sampler are released."""
+        """The one place where a sequence that was to be continued ends: queue, slot, cells and
+        sampler are released."""
         del self._sequences[sequence.id]
         self._stats.note_end(sequence, reason, self._clock())
         self.scheduler.remove(sequence)

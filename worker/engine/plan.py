@@ -242,13 +242,10 @@ class Planner:
             assert slot is not None
             wanted = slot.pause(missing)
             count = min(wanted, rows)
-            if sequence.prompt_logprobs is not None:
-                count = min(count, outputs)
-            elif not outputs:
-                count = min(count, missing - 1)
+            count -= max(0, sequence.num_outputs(count) - outputs)
             if count <= 0 or (runs and count < wanted):
                 continue
-            outputs -= count if sequence.prompt_logprobs is not None else count == missing
+            outputs -= sequence.num_outputs(count)
             runs.append((sequence, count))
             rows -= count
         return runs

@@ -169,6 +169,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     account: Account = NOBODY
 
     @property
+    def num_tokens(self) -> int:
+        """Of what is to be read for it."""
+        return len(self.prompt.tokens)
+
+    @property
     def seed(self) -> int | None:
         """Copies with one seed would all be the same text: each has its own."""
         seed = self.params.sampling.seed

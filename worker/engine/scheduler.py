@@ -17,6 +17,7 @@ from worker.engine.kv.layout import Layout
 from worker.engine.kv.prefix import Match, Prefixes
 from worker.engine.order import Order
 from worker.engine.plan import Planner, StepPlan, Turns
+from worker.engine.scoring import ScoredSequence
 from worker.engine.sequence import RESERVE, Sequence
 from worker.engine.slot import Slot
 from worker.engine.stats import Stats
@@ -68,7 +69,7 @@ class Scheduler:
         return not self.order and not self.running and not self.keeper.has_work
 
     def add(self, sequence: Sequence) -> None:
-        if self._guesser is not None:
+        if self._guesser is not None and not isinstance(sequence, ScoredSequence):
             sequence.draft = self._guesser.new_draft(sequence)
         self.order.add(sequence)
 
@@ -78,9 +79,20 @@ class Scheduler:
             self.stuck = None
         self.order.end(sequence, ran=sequence.slot is not None)
         if sequence.slot is not None:
-            self.cells.retire(self._take_slot(sequence))
-            if self._guesser is not None:
+            slot = self._take_slot(sequence)
+            self.cells.retire(slot)
+            if isinstance(sequence, ScoredSequence):
+                self.prefixes.shorten(sequence, slot)
+            elif self._guesser is not None:
                 self._guesser.forget(sequence)
+
+    def discard(self, sequence: Sequence) -> None:
+        """Forget a sequence and what it computed: nobody knows what its cells hold."""
+        if sequence.slot is None:
+            self.remove(sequence)
+        else:
+            self.order.end(sequence, ran=True)
+            self.cells.clear(self._take_slot(sequence))
 
     def empty(self) -> None:
         """Save what ended, and forget what all slots hold, in the layout that there is now."""

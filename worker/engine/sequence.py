@@ -111,6 +111,7 @@ class Sequence:
     num_ahead        newest known tokens that nobody chose: a constraint leaves nothing else
     num_counted      known tokens that the counters have
     prompt_logprobs  scores of the prompt tokens so far; None: they were not asked for
+    scored_from      the first prompt token that has one
     draft            None where nothing is drafted for it
     has_line         whether its answer has a whole line
     priority, account
@@ -150,6 +151,7 @@ class Sequence:
         "prompt",
         "prompt_logprobs",
         "sampler",
+        "scored_from",
         "slot",
         "submitted_at",
         "suspect_until",
@@ -179,6 +181,7 @@ class Sequence:
         self.prompt_logprobs: list[TokenLogprob] | None = (
             None if params.prompt_logprobs is None else []
         )
+        self.scored_from = 1
         self.cached_tokens = 0
         self.suspect_until = 0
         self.last_turn = 0
@@ -222,6 +225,28 @@ class Sequence:
     def num_missing(self) -> int:
         """Known tokens that are not computed yet; at least 1 while the sequence is alive."""
         return self.num_known - self.num_computed
+
+    @property
+    def num_shareable(self) -> int:
+        """How many of its first tokens others may have computed: the logits behind them, and behind
+        what is scored, it needs from its own rows."""
+        return self.num_known - 1 if self.prompt_logprobs is None else self.scored_from - 1
+
+    def shareable(self, count: int) -> int:
+        """How many it can go on from, where others know so many of its first tokens."""
+        return self.prompt.whole(count)
+
+    def num_outputs(self, count: int) -> int:
+        """How many of the next `count` rows have logits that are wanted: the last ones."""
+        if self.prompt_logprobs is None:
+            return int(count >= self.num_missing)
+        return max(0, min(count, self.num_computed + count - self.scored_from + 1))
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether what it finds in the cache counts: not what it computed itself before it was put
+        back."""
+        return not self.was_put_back
 
     @property
     def is_stream(self) -> bool:

@@ -204,6 +204,10 @@ class Stats(msgspec.Struct):
         self.prompt_lengths = self.prompt_lengths.plus(sequence.num_prompt)
         self.answer_lengths = self.answer_lengths.plus(sequence.num_sampled)
 
+    def note_scored(self, reason: str) -> None:
+        """All suffixes of a request that only scores have ended for `reason`."""
+        self.finished = {**self.finished, reason: self.finished[reason] + 1}
+
 
 class SequenceProgress(msgspec.Struct, frozen=True, gc=False):
     """How far a running sequence is, in tokens.

@@ -32,10 +32,11 @@ VECTORS = frozenset(
     "/v1/embeddings /v1/embed /v2/embed /v1/rerank /v2/rerank /rerank /v1/reranking "
     "/reranking".split()
 )
+DECIDING = frozenset({"/v1/decisions", "/v1/systemone"})
 _OTHERS = "/embedding /embeddings /pooling /api/embed /api/embeddings /v1/score /score"
-GENERATING = WRITING | TEI | VECTORS | set(_OTHERS.split())
-# llama-server has these without /v1 too, for clients whose base address lacks it.
-_SHORT = ("/chat/completions", "/models", "/responses")
+GENERATING = WRITING | TEI | VECTORS | DECIDING | set(_OTHERS.split())
+# Others have these without /v1 too, for clients whose base address lacks it.
+_SHORT = ("/chat/completions", "/models", "/responses", "/decisions", "/systemone")
 SHUTDOWN = ["/shutdown", "/v1/shutdown", "/v1/admin/shutdown"]
 JOB_STREAM = "/stream"
 # How loading goes, and being told to stop.
@@ -47,6 +48,13 @@ _WHILE_DRAINING = frozenset({"/cancel", REQUESTS})
 def full(path: str) -> str:
     """With the version that a path may lack."""
     return f"/v1{path}" if path.startswith(_SHORT) else path
+
+
+def id_headers(path: str) -> tuple[bytes, ...]:
+    """Where else an API's clients look for the request's id."""
+    if path.startswith(MESSAGES):
+        return (b"request-id",)
+    return (b"x-typesafe-request-id",) if path in DECIDING else ()
 
 
 def passes(path: str, state: State) -> bool:

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from worker.gguf.split_name import all_files
+from worker.model.calibration import calibration_path
 from worker.settings import Settings
 
 # Shared libraries: of the C library, of Python's modules that are imported when they are needed.
@@ -97,10 +98,11 @@ def _code(environ: Mapping[str, str]) -> list[str]:
 
 
 def _files(settings: Settings, model: Path) -> list[str]:
-    """The files of the model, of the one that guesses, of adapters, control vectors and the
-    projector; the key file."""
+    """The files of the model and its calibration, of the one that guesses, of adapters, control
+    vectors and the projector; the key file."""
     models = [model, *([] if settings.draft_model is None else [Path(settings.draft_model)])]
     files = [str(first.with_name(name)) for first in models for name in all_files(first.name)]
+    files.append(str(calibration_path(model)))
     files += [adapter.file for adapter in (*settings.lora, *settings.control_vector)]
     files += [] if settings.mmproj is None else [settings.mmproj]
     if settings.api_key_file is not None:

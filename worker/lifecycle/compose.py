@@ -30,6 +30,8 @@ from worker.llama.backend import LlamaBackend
 from worker.llama.companion import Heads
 from worker.llama.process.pipe import write
 from worker.llama.weights import Weights
+from worker.model.calibration import CalibrationError, DecisionCalibration, load_calibration
+from worker.model.config import ModelConfig
 from worker.settings import Settings
 
 
@@ -42,6 +44,7 @@ class LoadedParts(NamedTuple):
     recalled: Recalled | None
     media: MediaReader | None
     vram_bytes: int
+    calibration: DecisionCalibration | None = None
 
     def close(self) -> None:
         if self.media is not None:
@@ -86,6 +89,7 @@ class LoadedParts(NamedTuple):
             slots=named_slots(settings, prepared, backend, thread),
             media=self.media,
             loaded_vram_bytes=self.vram_bytes,
+            calibration=self.calibration,
         )
         return loaded
 
@@ -117,11 +121,13 @@ def load_parts(
             store = open_store(settings, prepared, backend)
             recalls = prepared.guesses in ("auto", "both")
             recalled = Recalled(settings, prepared) if recalls else None
+        with timed("calibration"):
+            calibration = _calibration(settings, prepared.config)
         if media is not None:
             media.wait(backend.context.rows_together)
         native = Native(backend, draft)
         vram_bytes = gpu_bytes(prepared.devices, native)
-        return LoadedParts(prepared, native, store, recalled, media, vram_bytes)
+        return LoadedParts(prepared, native, store, recalled, media, vram_bytes, calibration)
     except BaseException:
         Native(backend, draft).close()
         raise
@@ -135,6 +141,22 @@ def _compile_default(settings: Settings, backend: LlamaBackend) -> None:
             backend.guides.matcher_of(constraint)
         except RequestError as error:
             raise unusable_default(error) from None
+
+
+def _calibration(settings: Settings, config: ModelConfig) -> DecisionCalibration | None:
+    """What was measured for this file's decisions; of one that cannot be used a line in the log."""
+    if not settings.decisions_calibration:
+        return None
+    try:
+        found = load_calibration(config.files)
+    except CalibrationError as error:
+        log.get("load").warning(
+            "decisions are not calibrated", console=str(error), reason=str(error)
+        )
+        return None
+    if found is not None:
+        log.get("load").info("decisions are calibrated", temperatures=found.temperatures)
+    return found
 
 
 def _drafting(settings: Settings, made: LoadedParts) -> Drafting:

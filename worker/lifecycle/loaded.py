@@ -28,6 +28,7 @@ from worker.llama.process.memory import return_pages
 from worker.llama.residency import placements
 from worker.memory.buffers import is_fused
 from worker.memory.plan import MemoryPlan
+from worker.model.calibration import DecisionCalibration
 from worker.model.config import ModelConfig
 from worker.settings import Settings
 
@@ -57,6 +58,7 @@ class Loaded:
     media       reads pictures and sounds; None: the model takes none
     loaded_vram_bytes  GPU memory that loading took, measured; what a GPU shares with the CPU is not
                        in it
+    calibration  temperatures of decisions that were measured for this file; None: there are none
     is_away     the model sleeps
     """
 
@@ -74,6 +76,7 @@ class Loaded:
     slots: NamedSlots
     media: MediaReader | None
     loaded_vram_bytes: int
+    calibration: DecisionCalibration | None = None
     is_away: bool = False
 
     @property

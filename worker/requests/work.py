@@ -54,7 +54,7 @@ class RequestWork:
         self.max_tokens = 0
         self._lengths: dict[str, int] = {}
         for request in requests:
-            length, most = len(request.prompt.tokens), request.params.max_tokens
+            length, most = request.num_tokens, request.params.max_tokens
             room = lane.max_length - length
             self.max_tokens += room if most is None else max(0, min(most, room))
             self._lengths[request.id] = length

@@ -12,12 +12,13 @@ from litestar.di import Provide
 
 from worker.api.answer.errors import on_error
 from worker.api.anthropic.routes import API as ANTHROPIC
+from worker.api.decisions.routes import API as DECISIONS
 from worker.api.described import Api
 from worker.api.embeddings.routes import API as VECTORS
 from worker.api.info.readings import Window
 from worker.api.info.routes import API as INFO
 from worker.api.intake.body import Bodies
-from worker.api.intake.chat.templates import format_of
+from worker.api.intake.chat.templates import format_of, has_template
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.origins import guard_of
 from worker.api.intake.preparing import Preparing
@@ -40,7 +41,8 @@ from worker.settings import Settings
 
 # All routes, in the order in which they are described.
 APIS = (
-    OPENAI, RESPONSES, ANTHROPIC, OLLAMA, LLAMA_SERVER, VECTORS, JOBS, REQUESTS, INFO,
+    OPENAI, RESPONSES, ANTHROPIC, OLLAMA, LLAMA_SERVER, VECTORS, DECISIONS, JOBS, REQUESTS,
+    INFO,
 )  # fmt: skip
 
 
@@ -53,6 +55,7 @@ def create_app(worker: Worker, journal: Journal) -> Any:
         loaded    what the worker has loaded; 503 while that is not there
         facts     what requests are checked against and made ready with
         chat      the model file's chat format, made once; 400 where it has none
+        any_chat  the same, or None
         stored    responses that clients may refer to
         jobs      the jobs that were accepted and are not forgotten
         journal   the requests that generate, and the last ones that ended
@@ -85,6 +88,9 @@ def create_app(worker: Worker, journal: Journal) -> Any:
     def chat_format(facts: ModelFacts, preparing: Preparing) -> ChatFormat:  # noqa: ARG001
         return format_of(facts)
 
+    def any_chat(facts: ModelFacts, preparing: Preparing) -> ChatFormat | None:  # noqa: ARG001
+        return format_of(facts) if has_template(facts) else None
+
     return Litestar(
         [_router(api, worker.settings) for api in APIS],
         dependencies={
@@ -92,6 +98,7 @@ def create_app(worker: Worker, journal: Journal) -> Any:
             "loaded": Provide(live_model),
             "facts": Provide(facts),
             "chat": Provide(chat_format, use_cache=True, sync_to_thread=True),
+            "any_chat": Provide(any_chat, use_cache=True, sync_to_thread=True),
             "stored": _always(ResponseStore()),
             "jobs": _always(Jobs(timeout=worker.settings.inference_timeout)),
             "journal": _always(journal),

@@ -27,4 +27,5 @@ def facts_of(loaded: Loaded, _backend: object) -> ModelFacts:
         media=loaded.media,
         adapters=loaded.adapters,
         slots=loaded.slots,
+        calibration=loaded.calibration,
     )

@@ -80,8 +80,8 @@ class Gate:
         log.bind_request(**{name.replace("-", "_"): value for name, value in ids.items()})
         record = self._journal.open(request_id, correlation_id, scope["method"], path, headers)
         fields = [(name.encode(), value.encode("latin-1")) for name, value in ids.items()]
-        if path.startswith(paths.MESSAGES):  # where Anthropic's clients look for it
-            fields.append((b"request-id", request_id.encode("latin-1")))
+        own = request_id.encode("latin-1")
+        fields += [(name, own) for name in paths.id_headers(path)]
         fields += self._cors.fields(scope)
         entrance = scope[_ENTRANCE] = _Entrance(record, fields)
         answer = self._answer(scope, entrance)
@@ -188,7 +188,7 @@ class Gate:
             )
         if state is State.READY and _is_work(scope):
             try:
-                if path in paths.WRITING:
+                if path in paths.WRITING or path in paths.DECIDING:
                     self._worker.loaded.check_writes()
                 engine, name = self._worker.loaded.engine, record.account.name
                 engine.check_place(self._num_entering, name)

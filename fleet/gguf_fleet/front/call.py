@@ -10,7 +10,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from gguf_fleet.errors import RefusedError
-from gguf_fleet.front.asked import BodyHead, head_of
+from gguf_fleet.front.asked import BodyHead, head_of, unpack
 from gguf_fleet.front.refusals import MESSAGES, OLLAMA, headers_of, refusal_reply
 
 # What a worker reads at most, and how long it waits for it.
@@ -77,7 +77,11 @@ class ClientCall:
             raise RefusedError(408, f"The body did not arrive in {_BODY_S:.0f} s.") from None
         except web.HTTPRequestEntityTooLarge:
             raise RefusedError(413, f"The body is larger than {BODY_BYTES >> 20} MiB.") from None
-        self.asked = head_of(self.body) if self.body else BodyHead()
+        if self.body:
+            plain = unpack(self.body, self.headers.get("content-encoding", ""), BODY_BYTES)
+            self.asked = head_of(plain, self.headers.get("content-type", ""))
+        else:
+            self.asked = BodyHead()
 
     async def begin(self, status: int, headers: CIMultiDict[str]) -> None:
         """Send the answer's head, unless the client has got one while it waited."""

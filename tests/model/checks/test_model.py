@@ -63,6 +63,20 @@ def test_models_that_cannot_generate(arch: str, tmp_path: Path) -> None:
     assert load_config(path, purpose="inspect").architecture == arch
 
 
+@pytest.mark.parametrize("family", ["kev", "laya", "vllm-d3", "clef", "lfm2-d1-omni", "a new one"])
+def test_decision_models_with_heads(family: str, tmp_path: Path) -> None:
+    """Models for decisions that need heads are refused, and so are unknown ones."""
+    change = keyed("llama.decision.type", text(family))
+    assert refused(write_spoiled(tmp_path, change)).code == "DECISION_HEADS"
+
+
+@pytest.mark.parametrize("family", ["openjev", "lev", "nimble", "pplx-decider", "lfm2-d1"])
+def test_decision_models_by_labels(family: str, tmp_path: Path) -> None:
+    """Models for decisions that read labels' logits are models like others."""
+    path = write_spoiled(tmp_path, keyed("llama.decision.type", text(family)))
+    assert load_config(path, purpose="generate").architecture == "llama"
+
+
 CODE = re.compile(r"\b[A-Z0-9]+(?:_[A-Z0-9]+)+\b")
 QUOTED = re.compile(r'"([A-Z0-9]+(?:_[A-Z0-9]+)+)"')
 

@@ -10,6 +10,7 @@ import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar, cast, get_args
 
 import msgspec
@@ -17,6 +18,7 @@ from litestar import Request
 from litestar.exceptions import InternalServerException
 
 from worker import log
+from worker.api.intake.packed_body import packed_body
 from worker.errors import LeftError, QueueFullError, RequestError, TooLargeError
 from worker.limits import BODIES, PARTS
 from worker.requests.record import current
@@ -110,6 +112,7 @@ def _value(raw: msgspec.Raw) -> Any:
 
 HttpRequest = Request[Any, Any, Any]
 _LARGE = 2**18
+_PART = 2**18  # of a body that is unpacked
 _PAUSE_S = 0.01
 _MOST_HALVES = 2**17  # and what is between them; they take 0.1 s
 
@@ -122,6 +125,7 @@ _JSON_TYPES = {
     "array": "a list", "object": "an object",
 }  # fmt: skip
 _PLACE = re.compile(r" - at `\$\.?([^`]*)`")
+_FIELD_OF = re.compile(r" field `([^`]*)`$")  # one that is missing, or not known
 # Escapes of UTF-16: \ud83d is the first half of a character, \ude00 a second one.
 _FIRST, _SECOND = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _ESCAPED_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -137,10 +141,6 @@ _WHOLE_OR_HALF = re.compile(
 
 class SlowBodyError(RequestError, http_status=408, code="timeout"):
     """The body did not arrive in time."""
-
-
-class CodedBodyError(RequestError, http_status=415, code="unsupported_encoding"):
-    """The body is compressed."""
 
 
 class Bodies:
@@ -190,33 +190,46 @@ class Bodies:
 
 
 async def read_json(request: HttpRequest, shape: type[T]) -> T:
-    """The body as `shape`. Raises RequestError; LeftError where the client left.
+    """The body as `shape`; see `read_body`."""
+    return await read_body(request, shape, partial(decode_json, shape=shape))
 
-    Litestar raises where it is larger than it may be.
+
+async def read_body(request: HttpRequest, shape: Any, decode: Callable[[bytearray], T]) -> T:
+    """What `decode` makes of the body, unpacked. shape: whose limits it has
+
+    Raises RequestError; LeftError where the client left. Litestar raises where it is larger than it
+    may be.
     """
     bodies: Bodies = request.app.state["bodies"]
-    coding = request.headers.get("content-encoding", "identity")
-    if coding.strip().lower() not in ("", "identity"):
-        raise CodedBodyError("The body is compressed.", hint="Send it without Content-Encoding.")
+    packed = packed_body(request.headers.get("content-encoding", ""))
     length = request.headers.get("content-length", "")
     bodies.check(int(length) if length.isdecimal() else 0, shape)
     data = bytearray()
+
+    def add(part: bytes) -> None:
+        nonlocal data
+        bodies.hold(len(part))
+        data += part
+        bodies.check(len(data), shape)
+
     try:
         async with asyncio.timeout(bodies.seconds):
             async for chunk in request.stream():
-                bodies.hold(len(chunk))
-                data += chunk
-                bodies.check(len(data), shape)
+                if packed is None:
+                    add(chunk)
+                    continue
+                packed.feed(chunk)
+                take = partial(packed.take, _PART)
+                while part := await asyncio.to_thread(take) if len(data) > _LARGE else take():
+                    add(part)
+        if packed is not None:
+            packed.check_end()
         if len(data) <= _LARGE:
-            return _decode_noting(data, shape)
+            return decode(data)
         # Decoding holds up the event loop: between large bodies others have a turn.
         async with bodies.decoding:
             await asyncio.sleep(_PAUSE_S)
-            if sum(map(data.count, (b"[", b"{", b":"))) > PARTS.most:
-                raise TooLargeError(
-                    f"The body holds more than {PARTS.most} lists, objects and fields."
-                )
-            return _decode_noting(data, shape)
+            return decode(data)
     except TimeoutError:
         raise SlowBodyError(f"The body did not arrive in {bodies.seconds:g} s.") from None
     except InternalServerException:  # what Litestar calls it
@@ -244,8 +257,10 @@ async def until_gone(receive: Any) -> None:
         pass
 
 
-def _decode_noting(data: bytearray, shape: type[T]) -> T:
-    """The body, whose record knows what of it is not known; the log has each name once."""
+def decode_json(data: bytearray, shape: type[T]) -> T:
+    """The body as `shape`; its record knows what of it is not known. Raises RequestError."""
+    if len(data) > _LARGE and sum(map(data.count, (b"[", b"{", b":"))) > PARTS.most:
+        raise TooLargeError(f"The body holds more than {PARTS.most} lists, objects and fields.")
     found = _decode(data, shape)
     record = current()
     if record is not None:
@@ -275,7 +290,7 @@ def _decode(data: bytearray, shape: type[T]) -> T:
             data = bytearray(_WHOLE_OR_HALF.sub(_whole, data, _MOST_HALVES))
             return _strictly(data, shape)
     except msgspec.ValidationError as error:
-        raise _misfit(str(error)) from None
+        raise invalid_field(error, whole=getattr(shape, "names_places", False)) from None
     except UnicodeDecodeError:
         where = _first_wrong(data)
         raise RequestError(f"The body is not valid JSON: byte {where} is not UTF-8.") from None
@@ -288,12 +303,22 @@ def _decode(data: bytearray, shape: type[T]) -> T:
         raise RequestError(f"The body is not valid JSON: {_reason(data, error)}.") from None
 
 
-def _misfit(text: str) -> RequestError:
-    """msgspec's error about a value, in the words of people who write JSON."""
-    place = _PLACE.search(text)
-    where = place[1] if place else ""
+def invalid_field(
+    error: msgspec.ValidationError, *, whole: bool = False, within: str = ""
+) -> RequestError:
+    """The same, in the words of people who write JSON.
+
+    whole   its `param` is the place in the body, not the field at the top
+    within  where the data stands in the body
+    """
+    text = str(error)
+    found = _PLACE.search(text)
+    where = ".".join(filter(None, (within, found[1] if found else "")))
+    sentence = text[: found.start()] if found else text
     field = re.split(r"[.\[]", where)[0] or None
-    sentence = text[: place.start()] if place else text
+    if whole:
+        name = _FIELD_OF.search(sentence)
+        field = ".".join(filter(None, (where, name[1] if name else ""))) or None
     if missing := _MISSING.fullmatch(sentence):
         inside = f" in {where}" if where else ""
         return RequestError(f"{missing[1]} is missing{inside}.", param=field or missing[1])

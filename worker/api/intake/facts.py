@@ -13,6 +13,7 @@ from worker.engine.request import Medium, Prompt
 from worker.engine.sampling import SamplingParams
 from worker.grammar.constraint import Constraint
 from worker.grammar.schema import Schema
+from worker.model.calibration import DecisionCalibration
 from worker.model.config import ModelConfig
 from worker.settings import Settings
 
@@ -149,6 +150,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     needs_rest    its state cannot be cut after any token
     embedder      None: nobody asked for vectors
     media         None: the model reads text only
+    calibration   of decisions, measured for this file; None: there is none
     """
 
     model_id: str
@@ -164,6 +166,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     media: MediumReader | None
     adapters: AdapterTable
     slots: SlotTable
+    calibration: DecisionCalibration | None = None
 
     @property
     def writes(self) -> bool:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import msgspec
 
-from worker.account import NOBODY, Account
 from worker.api.intake.prompts import TextPrompt, Truncated
 from worker.chat.reader import ChatReader, PlainReader
 from worker.engine.request import GenerationParams, Request
@@ -28,8 +27,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     warnings   what else was asked for and is not done, a sentence each
     left_out   media that the model does not get, a sentence each
     model      the name that the answer gives it
-    priority, account
-               of its requests
+    priority   of its requests
     """
 
     prompts: tuple[TextPrompt, ...]
@@ -41,7 +39,6 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     left_out: tuple[str, ...] = ()
     model: str = ""
     priority: int = 0
-    account: Account = NOBODY
 
     @property
     def copies(self) -> int:
@@ -89,7 +86,6 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
                 params=self.params,
                 copy=copy,
                 priority=self.priority,
-                account=self.account,
             )
             for place, prompt in enumerate(self.prompts)
             for copy in range(copies)

@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -15,7 +16,7 @@ import msgspec
 from worker import log
 from worker.account import NOBODY
 from worker.api.intake.adapters import choice_of
-from worker.api.intake.body import HttpRequest, hold_body, read_json, until_gone
+from worker.api.intake.body import HttpRequest, decode_json, hold_body, read_body, until_gone
 from worker.api.intake.constraints import ConstraintFields
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.generation import Generation
@@ -129,10 +130,16 @@ class Preparing:
     async def body(self, request: HttpRequest, shape: type[Body]) -> Body:
         """The body, not read where no place is left. Raises RequestError, QueueFullError,
         RateLimitError."""
+        return await self.body_by(request, shape, partial(decode_json, shape=shape))
+
+    async def body_by(
+        self, request: HttpRequest, shape: type[msgspec.Struct], decode: Callable[[bytearray], Made]
+    ) -> Made:
+        """The same as `decode` reads it. shape: whose limits it has"""
         self._lane().check_place()
         if (record := current()) is not None and record.quota is not None:
             record.quota.take_request()
-        return await read_json(request, shape)
+        return await read_body(request, shape, decode)
 
     async def run(
         self,
@@ -150,8 +157,7 @@ class Preparing:
         choice, record = choice_of(body, facts.adapters), current()
         account = NOBODY if record is None else record.account
         priority = priority_of(body, request, account)
-        with self._lane().place():
-            made = await self.aside(request, body, make, record)
+        made = await self.make(request, body, make)
         if made.left_out:
             path = request.scope["path"] if record is None else record.route
             _log.warning("media are left out of a prompt", why=" ".join(made.left_out), path=path)
@@ -162,7 +168,6 @@ class Preparing:
             prompts=tuple(map(choice.of, made.prompts)),
             model=choice.model,
             priority=priority,
-            account=account,
             warnings=made.warnings + unknown + made.left_out,
         )
         requests = generation.requests()
@@ -180,8 +185,7 @@ class Preparing:
         and back takes three times as long. Raises as `aside`, and RequestError for an adapter."""
         choice = choice_of(body, facts.adapters)
         if _length_of(request) > _FEW_BYTES:
-            with self._lane().place():
-                made = await self.aside(request, body, make, current())
+            made = await self.make(request, body, make)
         else:
             self._lane().check_place()
             made = make(UNBOUNDED)
@@ -189,13 +193,22 @@ class Preparing:
             raise RequestError("Vectors are computed without adapters.", param="model")
         return made
 
+    async def make(
+        self, request: HttpRequest, body: msgspec.Struct, make: Callable[[Budget], Made]
+    ) -> Made:
+        """What `make` makes in a thread, in a place of the queue. Raises as `aside`."""
+        with self._lane().place():
+            return await self.aside(request, body, make, current())
+
     def submit(self, requests: Sequence[Request], param: str, copies: int = 1) -> Stream:
         """Hand them to the engine, and tell the record of the request at hand. Those of a prompt
         stand side by side, `copies` of each; param: that an error names. Raises RequestError,
         QueueFullError, UnavailableError."""
-        lane = self._lane()
+        lane, record = self._lane(), current()
+        if record is not None and record.account.name:
+            whose = record.account
+            requests = [msgspec.structs.replace(each, account=whose) for each in requests]
         stream = lane.submit(requests, param=param)
-        record = current()
         if record is not None:
             record.follow(RequestWork(stream, requests, copies, lane))
         return stream

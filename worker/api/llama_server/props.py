@@ -14,6 +14,7 @@ from worker.engine.stats import SequenceProgress
 from worker.lifecycle.default_sampling import default_sampling
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
+from worker.model.calibration import PROMPT_VERSION
 
 
 class Defaults(msgspec.Struct):
@@ -31,6 +32,14 @@ class Modalities(msgspec.Struct):
     audio: bool = False
 
 
+class DecisionProps(msgspec.Struct):
+    """How typed questions are read."""
+
+    prompt_version: str
+    mode: str
+    orders: int
+
+
 class Props(msgspec.Struct, kw_only=True):
     """GET /props."""
 
@@ -40,6 +49,7 @@ class Props(msgspec.Struct, kw_only=True):
     model_ftype: str
     model_path: str
     modalities: Modalities
+    decisions: DecisionProps
     endpoint_slots: bool = True
     endpoint_props: bool = False
     endpoint_metrics: bool = True
@@ -107,6 +117,9 @@ def props_of(worker: Worker, loaded: Loaded) -> Props:
         model_path=log.in_utf8(str(worker.model_path)),
         modalities=Modalities(
             vision="vision" in loaded.perceives, audio="audio" in loaded.perceives
+        ),
+        decisions=DecisionProps(
+            PROMPT_VERSION, worker.settings.decisions, worker.settings.decisions_orders
         ),
         chat_template=template or "",
         chat_template_caps=_caps_of(template),

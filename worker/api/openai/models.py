@@ -64,11 +64,16 @@ class ListedDetails(msgspec.Struct):
 
 
 class ListedModel(msgspec.Struct, kw_only=True):
-    """A model as llama-server lists it beside OpenAI's shape."""
+    """A model as llama-server lists it beside OpenAI's shape.
+
+    release_date  for TypeSafe's clients: the day since which it is served
+    """
 
     name: str
     model: str
     type: str = "model"
+    description: str
+    release_date: str = _CREATED_AT[:10]
     capabilities: list[str]
     details: ListedDetails
 

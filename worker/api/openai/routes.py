@@ -96,7 +96,13 @@ async def models(facts: ModelFacts) -> Response[bytes]:
     can = ["completion"] if facts.writes else ["embedding"]
     can += ["multimodal"] if facts.perceives else []
     listed = [
-        ListedModel(name=each.id, model=each.id, capabilities=can, details=details)
+        ListedModel(
+            name=each.id,
+            model=each.id,
+            description=f"{each.meta.architecture}, {each.meta.quant}",
+            capabilities=can,
+            details=details,
+        )
         for each in entries
     ]
     first, last = entries[0].id, entries[-1].id

@@ -21,7 +21,8 @@ _HERE = Path(__file__).parent
 # all when it runs.
 _SCRIPTS = tuple(
     "dom worker live requests gauges sampling tokens generation write markdown "
-    "conversation turns chat media store history compare code main".split()
+    "conversation turns chat media store history single decide "
+    "compare code main".split()
 )
 
 

@@ -14,6 +14,8 @@ import msgspec
 
 from worker import log, machine
 from worker.bench import stages
+from worker.bench.decisions.answers import DECISIONS
+from worker.bench.measure.asking import ask_level
 from worker.bench.measure.bare_loop import measure_speed, token_cost
 from worker.bench.measure.client import measure_requests
 from worker.bench.measure.loading import measure_loading
@@ -167,6 +169,7 @@ _DOERS: dict[str, Callable[[StageJob, OnShare], Any]] = {
     stages.SERVE_AGAIN.name: _serve,
     stages.VECTORS.name: _vectors,
     stages.QUALITY.name: _quality,
+    DECISIONS.name: ask_level,
     stages.NOISE_FLOOR.name: _quality,
 }
 

@@ -15,7 +15,7 @@ _LAST_EVENT = "large pages"  # after it nothing in memory moves
 _TOLD = frozenset(
     "ctx_size parallel threads threads_batch batch_size ubatch_size backend n_gpu_layers "
     "device tensor_split split_mode main_gpu cache_type_k cache_type_v flash_attn mmap "
-    "draft max_stall_ms".split()
+    "draft max_stall_ms decisions decisions_orders decisions_calibration".split()
 )
 
 

@@ -13,6 +13,7 @@ from worker.engine.backend import Backend
 from worker.engine.kv import keeper
 from worker.engine.kv.cells import Cells
 from worker.engine.kv.keeper import Keeper
+from worker.engine.scoring import ScoredSequence
 from worker.engine.sequence import Sequence
 from worker.engine.slot import Slot
 from worker.engine.stats import Stats
@@ -72,9 +73,9 @@ class Prefixes:
         its rows are computed in the same pieces as if nobody knew any, and it says the same. Not so
         with states that are of use only as they were saved.
         """
-        if sequence.prompt_logprobs is not None or sequence.is_suspect:
+        if not sequence.num_shareable or sequence.is_suspect:
             return Match(0, None, None)
-        tokens = sequence.tokens[: sequence.num_known - 1]
+        tokens = sequence.tokens[: sequence.shareable(sequence.num_shareable)]
         best: Slot | None = None
         most = 0
         for slot, num_known in self._knowers(running):
@@ -83,12 +84,13 @@ class Prefixes:
             if limit <= most or slot.tokens[most] != tokens[most]:
                 continue
             common = _num_common(slot.tokens[:limit], tokens[:limit])
-            common = sequence.prompt.whole(common)
+            common = sequence.shareable(common)
             if common > most and self._is_useful(slot, common):
                 best, most = slot, common
-        # What it computed itself comes back as it was.
-        found = self._keeper.find(tokens, sequence.prompt, must=sequence.was_put_back)
-        if not (running or sequence.was_put_back or self._backend.shape.needs_rest):
+        found = self._find(sequence, tokens)
+        in_pieces = not isinstance(sequence, ScoredSequence)  # which pauses behind its state
+        in_pieces = in_pieces and not sequence.was_put_back  # it comes back as it was
+        if not running and in_pieces and not self._backend.shape.needs_rest:
             kernels = self._backend.kernels
             # Rows of less than a tile are computed like single ones.
             whole = kernels.whole if sequence.num_known >= kernels.tile else 1
@@ -111,7 +113,7 @@ class Prefixes:
 
         running, waiting: the others, whose beginnings it may compute
         """
-        if not sequence.was_put_back and sequence.prompt_logprobs is None:
+        if sequence.is_counted and sequence.num_shareable:
             self._stats.looked_up_tokens += sequence.num_prompt
         if match.slot is not None:
             slot = self._slot_beside(sequence, match.slot, match.num_tokens)
@@ -120,7 +122,13 @@ class Prefixes:
             self._bring(sequence, slot, match.found)
         slot.prompt = sequence.prompt
         slot.add_mark(sequence.prompt.begin)
-        if self._keeper.marks_branches:
+        if isinstance(sequence, ScoredSequence):
+            branches = (
+                sequence.branches if self._backend.shape.needs_rest else sequence.branches[:1]
+            )
+            for branch in branches:
+                slot.add_mark(branch)
+        elif self._keeper.marks_branches:
             self._keeper.mark(slot, sequence, _branches(sequence, match.found, running, waiting))
             if match.slot is not None:
                 self._keeper.save_shared(slot)
@@ -178,9 +186,18 @@ class Prefixes:
                 self._keeper.save_shared(slot)
         del self._following[sequence]
         if not slot.length:  # what the leader had may have left the KV cache
-            tokens = sequence.tokens[: sequence.num_known - 1]
-            found = self._keeper.find(tokens, sequence.prompt, must=sequence.was_put_back)
+            found = self._find(sequence, sequence.tokens[: sequence.num_shareable])
             self._bring(sequence, slot, found)
+
+    def _find(self, sequence: Sequence, tokens: np.ndarray) -> Found | None:
+        """What is kept of these tokens, of as many as the sequence can go on from."""
+        must = sequence.was_put_back
+        found = self._keeper.find(tokens, sequence.prompt, must=must)
+        if found is not None and isinstance(sequence, ScoredSequence):
+            count = sequence.shareable(found.num_tokens)
+            if count < found.num_tokens:
+                return self._keeper.find(tokens[:count], sequence.prompt, must=must)
+        return found
 
     def _bring(self, sequence: Sequence, slot: Slot, found: Found | None) -> None:
         """Put what is kept of a sequence into its empty slot."""
@@ -193,6 +210,34 @@ class Prefixes:
 
     def _count_shared(self, sequence: Sequence, count: int) -> None:
         self._stats.shared_tokens += _hit(sequence, count)
+
+    def shorten(self, sequence: ScoredSequence, slot: Slot) -> None:
+        """A suffix has its scores, and its slot is cached: what stands behind the last branch is of
+        use to nobody."""
+        length = sequence.branches[-1]
+        if slot.length > length:
+            self._cut_or_clear(slot, length)
+            slot.is_saved = length > sequence.branches[0]  # its state was at the first one
+
+    def forget_branches(self, state: np.ndarray) -> None:
+        """All suffixes of a state have their scores: of what they shared only the state stays.
+
+        Else a suffix that comes once more would be computed beside others than at first.
+        """
+        count = len(state)
+        for slot in [each for each in self._cells.cached if each.length > count]:
+            is_suffix = slot.prompt.checkpoints == (count,) and slot.is_saved
+            if is_suffix and np.array_equal(slot.tokens[:count], state):
+                self._cut_or_clear(slot, count)
+
+    def _cut_or_clear(self, slot: Slot, length: int) -> None:
+        """Leave a cached slot its first tokens, where they are of use without the others."""
+        position = slot.prompt.position(length)
+        if self._shares_exactly or not self._backend.holds(slot.index, 0, position):
+            self._cells.clear(slot)
+        else:
+            self._cells.cut(slot, length)
+            slot.is_saved = False
 
     def leave(self, sequence: Sequence) -> None:
         """A sequence runs no longer: it follows nobody."""
@@ -253,7 +298,7 @@ def _branches(
     seen = {_alike(sequence, other) for other in running}
     if found is not None:
         seen.add(found.num_common)
-    coming = {_alike(sequence, other) for other in waiting if other.prompt_logprobs is None}
+    coming = {_alike(sequence, other) for other in waiting if other.num_shareable}
     early = {count - (_EARLIER if count % BLOCK else 0) for count in seen}
     return {sequence.prompt.whole(place) for place in coming | early}
 
@@ -275,7 +320,7 @@ def _hit(sequence: Sequence, count: int) -> int:
 
     What it computed itself before it was put back is no hit of the cache.
     """
-    if sequence.was_put_back:
+    if not sequence.is_counted:
         return 0
     sequence.cached_tokens = min(count, sequence.num_prompt)
     return sequence.cached_tokens

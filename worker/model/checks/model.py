@@ -6,7 +6,7 @@ All codes of ModelFileError, by what they mean:
     another file    EMPTY_FILE NOT_GGUF GIT_LFS_POINTER HTML_PAGE OLD_GGML SAFETENSORS
                     SAFETENSORS_DIR PYTORCH ONNX BIG_ENDIAN UNSUPPORTED_VERSION
     another GGUF    LORA_ADAPTER MMPROJ IMATRIX VOCAB_ONLY NO_TENSORS ENCODER_ONLY DRAFT_MODEL
-                    ENCODER_DECODER NO_TOKENIZER
+                    ENCODER_DECODER NO_TOKENIZER DECISION_HEADS
     bytes           TRUNCATED TRAILING_BYTES COUNT_TOO_LARGE METADATA_TOO_LARGE BAD_ALIGNMENT
     keys            BAD_KEY KEY_STYLE DUPLICATE_KEY BAD_VALUE_TYPE BAD_BOOL BAD_UTF8
                     STRING_TOO_LONG ARRAY_TOO_LONG
@@ -45,6 +45,8 @@ from worker.model.tokenizer import NO_VOCABULARY
 Purpose = Literal["generate", "serve", "inspect"]
 """The reason to open a model. `serve` also takes encoders, `inspect` vocabularies too."""
 
+# Families of models for decisions alone that read the logits of labels, as any model is read.
+_DECIDE_BY_LABELS = frozenset({"openjev", "lev", "nimble", "pplx-decider", "lfm2-d1"})
 _ARCHITECTURE = "general.architecture"
 _NAME = re.compile(r"[a-z0-9_-]{1,64}")
 
@@ -144,6 +146,15 @@ def check_kind(fields: Fields, purpose: Purpose) -> None:
             f"{arch} models only draft tokens for another model.",
             got=arch,
             hint="Pass the model that it drafts for.",
+        )
+    decides = fields.word(".decision.type")
+    if decides and decides not in _DECIDE_BY_LABELS:
+        raise refuse(
+            "DECISION_HEADS",
+            f"{decides[:40]} decision models need heads that this llama.cpp lacks.",
+            field=fields.full(".decision.type"),
+            got=decides[:40],
+            hint="Pass a chat model: it answers decisions too.",
         )
     if fields.get(".attention.causal") is False and purpose == "generate":
         raise refuse(

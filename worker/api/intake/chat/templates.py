@@ -63,6 +63,11 @@ def log_template_failures(tokenizer: TokenizerConfig | None, settings: Settings)
             )
 
 
+def has_template(facts: ModelFacts) -> bool:
+    """Whether chats can be asked."""
+    return bool(sources_of(facts.config.tokenizer, facts.settings))
+
+
 def format_of(facts: ModelFacts) -> ChatFormat:
     """The model's chat format. Raises RequestError where there is no template."""
     settings = facts.settings

@@ -2,7 +2,7 @@
 
 const KNOWN = new Set([
   ...["model", "input", "prompt", "messages", "max_tokens", "temperature", "top_p", "seed", "stop"],
-  ...["stream", "stream_options", "logprobs", "top_logprobs", "tools"],
+  ...["stream", "stream_options", "logprobs", "top_logprobs", "tools", "questions"],
 ]); // what the official client takes by name
 
 /** A text as a word of the shell. */
@@ -53,6 +53,14 @@ for each in answer.data:
     print(each.index, each.embedding[:3])
 `;
   }
+  if (path.includes("decisions")) {
+    return `${client}answer = client.decisions.create(
+${lines.join("\n")}
+)
+for each in answer.answers:
+    print(each)
+`;
+  }
   return `${client}for event in client.${isChat ? "chat.completions" : "completions"}.create(
 ${lines.join("\n")}
 ):
@@ -63,7 +71,7 @@ ${lines.join("\n")}
 
 function showCode() {
   if (!$("code").open) return;
-  const panel = [chat, write, compare].find((each) => !each.send.closest("section").hidden);
+  const panel = [chat, write, decide, compare].find((each) => !each.send.closest("section").hidden);
   const { path, body } = panel.abort ? panel.sent : panel.requestNow();
   // The bytes of images and audio say nothing to a reader.
   const cut = (name, value) => {

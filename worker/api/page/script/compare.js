@@ -2,23 +2,6 @@
 
 const MOST_LINES = 12;
 
-const compare = {
-  send: $("compare-send"),
-  status: $("compare-status"),
-  abort: null,
-  sent: null,
-
-  enable() {
-    this.send.disabled = this.abort !== null || !isOpen();
-  },
-
-  requestNow() {
-    const text = $("lines").value || $("lines").placeholder;
-    const input = text.split("\n").filter((line) => line.trim()).slice(0, MOST_LINES);
-    return { path: "v1/embeddings", body: { model, input } };
-  },
-};
-
 /** A table of all lines beside all: 1 is the same direction, 0 says nothing. */
 function likenessOf(lines, vectors) {
   const numbers = lines.map((_, index) => el("th", { scope: "col" }, `${index + 1}`));
@@ -35,31 +18,17 @@ function likenessOf(lines, vectors) {
   return el("table", { class: "likeness" }, el("thead", {}, head), el("tbody", {}, ...rows));
 }
 
-$("compare-form").addEventListener("submit", async (event) => {
-  event.preventDefault();
-  if (compare.send.disabled) return;
-  const request = compare.requestNow();
-  compare.abort = new AbortController();
-  compare.sent = request;
-  compare.enable();
-  compare.status.classList.remove("failed");
-  say(compare.status, "sent");
-  const began = performance.now();
-  try {
-    const answer = await (await ask(request.path, { body: request.body })).json();
+const compare = new Single(
+  "compare",
+  () => {
+    const text = $("lines").value || $("lines").placeholder;
+    const input = text.split("\n").filter((line) => line.trim()).slice(0, MOST_LINES);
+    return { path: "v1/embeddings", body: { model, input } };
+  },
+  (answer, request) => {
     const vectors = answer.data.map((each) => each.embedding);
     $("likeness").replaceChildren(likenessOf(request.body.input, vectors));
-    const took = seconds((performance.now() - began) / 1000);
     const read = plural(answer.usage.prompt_tokens, "token");
-    say(compare.status, `${plural(vectors.length, "embedding")} of ${vectors[0].length} numbers · ${read} · ${took}`);
-  } catch (error) {
-    complain(compare.status, error);
-  } finally {
-    compare.abort = null;
-    compare.enable();
-  }
-});
-$("lines").addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("compare-form").requestSubmit();
-});
-$("lines").addEventListener("input", () => showCode());
+    return `${plural(vectors.length, "embedding")} of ${vectors[0].length} numbers · ${read}`;
+  },
+);

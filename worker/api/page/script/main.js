@@ -1,6 +1,6 @@
 // Tabs, and the begin.
 
-const tabs = [$("tab-chat"), $("tab-write"), $("tab-compare")];
+const tabs = [$("tab-chat"), $("tab-write"), $("tab-decide"), $("tab-compare")];
 let isChosen = false; // by the reader, not by what the model can do
 
 function choose(chosen) {
@@ -17,7 +17,7 @@ function choose(chosen) {
 /** Shows the tabs of what the model can do, and opens on Chat if its file has a template. */
 function offer(capabilities, chats) {
   const writes = capabilities.includes("text-gen");
-  const shown = [writes, writes, capabilities.includes("embedding")];
+  const shown = [writes, writes, writes, capabilities.includes("embedding")];
   tabs.forEach((tab, index) => (tab.hidden = !shown[index]));
   $("sampling").hidden = !writes;
   const chosen = tabs.find((tab) => tab.getAttribute("aria-selected") === "true");

@@ -103,5 +103,5 @@ function setState(name, text) {
   $("loading").hidden = name !== "loading";
   say($("notice"), NOTICES[name] ?? "");
   $("notice").hidden = !NOTICES[name];
-  for (const panel of [write, chat, compare]) panel.enable();
+  for (const panel of [write, chat, decide, compare]) panel.enable();
 }

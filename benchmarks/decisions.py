@@ -1,0 +1,353 @@
+"""Decisions beside llama-server: `python -m benchmarks.decisions MODEL [--llama-server FILE]`.
+
+One table. What is measured:
+
+answers   50 statements about a state of about 1,000 tokens: one POST /v1/decisions, beside 50 chat
+          requests for the logprobs of the same prompts' first token, with the prompt cache on, one
+          after another and four at once. Both servers have the same flags and take turns; the state
+          is new in each round
+logprobs  each option's probability beside those of logprobs for the same tokens
+suffix    one statement whose state is cached, beside a decode of its rows in a bare loop
+gap       longest gap of four streams, alone and beside 400 statements about 2,000 tokens
+noise     differences of ln p between cold, cached, and beside others
+
+Times are of the clock and of the servers' CPU time: on a busy machine the second tells more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import msgspec
+import numpy as np
+
+from benchmarks.adapters import wait
+from benchmarks.embeddings import VectorServer, cpu_s, quotients
+from benchmarks.peers.endpoints import HOST
+from benchmarks.peers.processes import free_port, started
+from tests.support.facts import facts_over
+from worker.api.decisions.question import AnswerOption, Decision, TypedQuestion
+from worker.api.decisions.reading import Plan, plan_of
+from worker.api.intake.chat.templates import format_of, has_template
+from worker.budget import UNBOUNDED
+from worker.cache.store import Store
+from worker.chat.message import Message
+from worker.engine.engine import Engine
+from worker.engine.output import TokenLogprob
+from worker.engine.request import GenerationParams, Prompt, Request
+from worker.engine.scoring import Scored
+from worker.limits import LOGPROBS
+from worker.llama.backend import LlamaBackend
+from worker.llama.context import ContextOptions
+from worker.llama.weights import LoadOptions
+
+NUM_QUESTIONS, NUM_STREAMS, MANY = 50, 4, 400
+WORDS = ("lift", "door", "cable", "button", "floor", "motor", "guest", "ticket", "noon", "key")
+TRUTH = (AnswerOption(True, "true"), AnswerOption(False, "false"))
+
+
+def state_of(seed: int, words: int) -> str:
+    """A text that no request had before."""
+    draw = np.random.default_rng(seed)
+    return " ".join(
+        f"{'The' if n % 9 == 0 else 'and'} {WORDS[draw.integers(10)]} {draw.integers(100)}"
+        f"{'.' if n % 9 == 8 else ''}"
+        for n in range(words // 3)
+    )
+
+
+def statements(count: int) -> list[str]:
+    return [f"The {WORDS[n % 10]} {n} is out of order." for n in range(count)]
+
+
+class DecisionBench:
+    """An engine over a model in this process."""
+
+    def __init__(self, path: str, threads: int) -> None:
+        options = ContextOptions(
+            num_cells=16_384, num_slots=4, threads=threads, threads_batch=threads
+        )
+        self.backend = LlamaBackend.open(Path(path), LoadOptions(), options)
+        self.facts = facts_over(self.backend, path)
+        self.chat = format_of(self.facts) if has_template(self.facts) else None
+        store = Store(1 << 29, needs_rest=self.backend.shape.needs_rest)
+        self.engine = Engine(self.backend, time.perf_counter, store)
+
+    def plan(self, state: str, texts: Iterable[str], *, again: bool = False) -> Plan:
+        """again: near ties are read once more"""
+        asked = tuple(TypedQuestion("statement", "q", text, TRUTH) for text in texts)
+        decision = Decision((Message(role="user", content=state),), asked)
+        plan = plan_of(decision, self.facts, self.chat, UNBOUNDED)
+        if again:
+            return plan
+        request = msgspec.structs.replace(plan.request, doubtful=lambda _: ())
+        return msgspec.structs.replace(plan, request=request)
+
+    def score(self, plan: Plan) -> Scored:
+        self.engine.add(plan.request)
+        found: Scored | None = None
+        while not self.engine.is_idle:
+            for delta in self.engine.step():
+                if isinstance(delta, Scored):
+                    found = delta
+        assert found is not None
+        if found.error is not None:
+            raise found.error
+        return found
+
+    def logprobs(self, tokens: tuple[int, ...], **params: int) -> list[TokenLogprob]:
+        """All that a request alone says."""
+        given = GenerationParams(**params)
+        self.engine.add(Request(id="alone", prompt=Prompt(tokens), params=given))
+        found: list[TokenLogprob] = []
+        while not self.engine.is_idle:
+            for delta in self.engine.step():
+                found += (*(delta.prompt_logprobs or ()), *delta.logprobs)
+        return found
+
+    def forget(self) -> None:
+        """All states."""
+        self.engine.empty()
+        shape = self.backend.shape
+        self.engine = Engine(
+            self.backend, time.perf_counter, Store(1 << 29, needs_rest=shape.needs_rest)
+        )
+        for slot in range(shape.num_slots):
+            self.backend.drop(slot)
+
+
+def logprobs(bench: DecisionBench) -> str:
+    """The largest differences of a probability to those of a chat's first token, which is computed
+    in the same pieces, and of echo, which computes the whole text at once."""
+    plan = bench.plan(state_of(1, 60), statements(3))
+    readings = plan.readings(bench.score(plan).scores)
+    worst = {"first token": 0.0, "echo": 0.0}
+    for suffix, asked, reading in zip(plan.request.suffixes, plan.asked, readings, strict=True):
+        tokens = (*plan.request.prompt.tokens, *suffix.tokens)
+        first = bench.logprobs(tokens, max_tokens=1, logprobs=LOGPROBS.most)
+        top = dict(first[-1].top)
+        echo: dict[int, float] = {}
+        for token in suffix.candidates:
+            params = {"max_tokens": 0, "prompt_logprobs": 0}
+            echo[token] = bench.logprobs((*tokens, token), **params)[-1].logprob
+        for name, found in (("first token", top), ("echo", echo)):
+            mass = [
+                sum(np.exp(found.get(suffix.candidates[place], -np.inf)) for place in places)
+                for places in asked.views[0].labels
+            ]
+            differ = np.abs(np.array(mass) / sum(mass) - reading.probabilities).max()
+            worst[name] = max(worst[name], float(differ))
+    return "; ".join(f"{name} {differ:.1e}" for name, differ in worst.items())
+
+
+def counts(bench: DecisionBench) -> str:
+    """Tokens that 400 statements compute over 2,000 tokens, and a second request."""
+    bench.forget()
+    plan = bench.plan(state_of(2, 1_500), statements(MANY))
+    bench.score(plan)
+    computed = bench.engine.snapshot.stats.computed_tokens
+    again = bench.score(bench.plan(state_of(2, 1_500), statements(1)))
+    num_state = len(plan.request.prompt.tokens)
+    return (
+        f"state {num_state} + suffixes {plan.request.num_tokens - num_state}, computed {computed}; "
+        f"a second request finds {again.cached_tokens}"
+    )
+
+
+def suffix(bench: DecisionBench, rounds: int) -> str:
+    """CPU time of a statement with a cached state, and of a bare decode of the same rows."""
+    state = state_of(3, 750)
+    bench.score(bench.plan(state, statements(1)))
+    backend = bench.backend
+    taken: list[list[float]] = [[], []]
+    for number, text in enumerate(statements(rounds + 1)):
+        plan = bench.plan(state, [f"{text} ({number})"])
+        (each,) = plan.request.suffixes
+        began = time.process_time()
+        plan.readings(bench.score(plan).scores)
+        used = time.process_time() - began
+        slot = bench.engine.scheduler.cells.cached[-1]
+        batch, start = backend.batch, slot.length
+        batch.clear()
+        batch.add(np.array(each.tokens, np.int32), start, slot.index)
+        batch.outputs[batch.size - 1] = 1
+        began = time.process_time()
+        backend.decode()
+        backend.logits(batch.size - 1)
+        bare = time.process_time() - began
+        backend.drop(slot.index, start)
+        if number:
+            taken[0].append(bare)
+            taken[1].append(used)
+    bare_ms, ms = (1e3 * statistics.median(each) for each in taken)
+    return f"CPU ms {ms:.1f} / {bare_ms:.1f}: {quotients(*taken)}"
+
+
+def noise(bench: DecisionBench) -> str:
+    """Largest and 95th percentile of differences of ln p of yes to no."""
+    texts, state = statements(24), state_of(4, 400)
+
+    def gaps(plan: Plan) -> np.ndarray:
+        found = plan.readings(bench.score(plan).scores)
+        return np.array([np.log(each.probabilities[0] / each.probabilities[1]) for each in found])
+
+    bench.forget()
+    cold = np.concatenate([gaps(bench.plan(state, [text])) for text in texts])
+    cached = np.concatenate([gaps(bench.plan(state, [text])) for text in texts])
+    beside = gaps(bench.plan(state, texts))
+    bench.forget()
+    together = gaps(bench.plan(state, texts))
+    told: list[str] = []
+    for name, other in (("cached", cached), ("beside", beside), ("cold beside", together)):
+        differ = np.abs(other - cold)
+        told.append(f"{name} {differ.max():.4f} (95 %: {np.quantile(differ, 0.95):.4f})")
+    return "; ".join(told)
+
+
+def beside(model: str, server: str, threads: int, rounds: int) -> str:
+    """Answers a second of both, in turns."""
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        shared = ["--model", model, "--host", HOST, "-t", str(threads), "-c", "16384", "-np", "4"]
+        servers: list[VectorServer] = []
+        for number, command in enumerate(
+            ([sys.executable, "-m", "worker", "serve"], [server, "--no-webui"])
+        ):
+            port = free_port()
+            log = Path(name) / f"{number}.log"
+            process = stack.enter_context(started([*command, *shared, "--port", str(port)], log))
+            servers.append(VectorServer(f"http://{HOST}:{port}", process.pid))
+        for each in servers:
+            wait(each.url)
+        texts = statements(NUM_QUESTIONS)
+
+        def ours(state: str) -> None:
+            asked = [{"type": "predicate", "instructions": text} for text in texts]
+            body = {"model": "m", "input": state, "questions": asked}
+            answer = httpx.post(f"{servers[0].url}/v1/decisions", json=body, timeout=900)
+            answer.raise_for_status()
+
+        def theirs(clients: int) -> Callable[[str], None]:
+            def ask_one(state: str, text: str) -> None:
+                content = f"{state}\n\nIs this true? {text}\nAnswer yes or no."
+                body = {"messages": [{"role": "user", "content": content}], "max_tokens": 1,
+                        "temperature": 0, "logprobs": True, "top_logprobs": 10,
+                        "cache_prompt": True}  # fmt: skip
+                url = f"{servers[1].url}/v1/chat/completions"
+                httpx.post(url, json=body, timeout=900).raise_for_status()
+
+            def ask(state: str) -> None:
+                with ThreadPoolExecutor(clients) as pool:
+                    list(pool.map(lambda text: ask_one(state, text), texts))
+
+            return ask
+
+        cases = ((0, ours), (1, theirs(1)), (1, theirs(4)))
+        walls: list[list[float]] = [[], [], []]
+        cpus: list[list[float]] = [[], [], []]
+        for round_ in range(-1 if rounds > 1 else 0, rounds):
+            for number in (0, 1, 2) if round_ % 2 else (2, 1, 0):
+                place, ask = cases[number]
+                state = state_of(103 + 3 * round_ + number, 750)
+                used, began = cpu_s(servers[place].pid), time.monotonic()
+                ask(state)
+                wall, used = time.monotonic() - began, cpu_s(servers[place].pid) - used
+                if round_ >= 0:  # before, all is new
+                    walls[number].append(wall)
+                    cpus[number].append(used)
+        lines: list[str] = []
+        for number, who in ((1, "one after another"), (2, "four at once")):
+            clock, cpu = (quotients(each[0], each[number]) for each in (walls, cpus))
+            lines.append(f"{who}: clock {clock}, CPU {cpu}")
+        speed = NUM_QUESTIONS / statistics.median(walls[0])
+        return f"{speed:.1f} answers/s; llama-server / worker: " + "; ".join(lines)
+
+
+def gap(model: str, threads: int, stall_ms: int) -> str:
+    """Longest gap of four streams, alone and beside 400 statements."""
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        port = free_port()
+        command = [sys.executable, "-m", "worker", "serve", "--model", model, "--host", HOST,
+                   "--port", str(port), "-t", str(threads), "-c", "24576", "-np", "6",
+                   "--max-stall-ms", str(stall_ms), "--draft", "none"]  # fmt: skip
+        stack.enter_context(started(command, Path(name) / "worker.log"))
+        url = f"http://{HOST}:{port}"
+        wait(url)
+        ended = threading.Event()
+        gaps: list[float] = []
+
+        def write(number: int) -> None:
+            body = {"prompt": f"{number}. {state_of(number, 30)}", "max_tokens": 1_500,
+                    "stream": True, "ignore_eos": True}  # fmt: skip
+            last = 0.0
+            with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=900) as answer:
+                for line in answer.iter_lines():
+                    now = time.monotonic()
+                    if line.startswith("data: {") and json.loads(line[6:]).get("choices"):
+                        if last:
+                            gaps.append(now - last)
+                        last = now
+                    if ended.is_set():
+                        return
+
+        with ThreadPoolExecutor(NUM_STREAMS) as pool:
+            streams = [pool.submit(write, number) for number in range(NUM_STREAMS)]
+            time.sleep(4)
+            alone = max(gaps)
+            gaps.clear()
+            asked = [{"type": "predicate", "instructions": text} for text in statements(MANY)]
+            body = {"model": "m", "input": state_of(7, 1_500), "questions": asked}
+            began = time.monotonic()
+            httpx.post(f"{url}/v1/decisions", json=body, timeout=900).raise_for_status()
+            took, longest = time.monotonic() - began, max(gaps)
+            ended.set()
+            for stream in streams:
+                stream.result()
+        return (
+            f"alone {alone:.3f} s; beside {MANY} questions {longest:.3f} s, which took {took:.0f} s"
+        )
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("model")
+    parser.add_argument("--llama-server")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--stall-ms", type=int, default=400)
+    parser.add_argument("--cases", default="logprobs,counts,suffix,noise,gap,answers")
+    given = parser.parse_args(argv)
+    names = given.cases.split(",")
+    print(f"{Path(given.model).name}, {given.threads} threads", flush=True)
+    if {"logprobs", "counts", "suffix", "noise"} & {*names}:
+        bench = DecisionBench(given.model, given.threads)
+        cases: dict[str, Callable[[], str]] = {
+            "logprobs": lambda: logprobs(bench),
+            "counts": lambda: counts(bench),
+            "suffix": lambda: suffix(bench, 4 * given.rounds),
+            "noise": lambda: noise(bench),
+        }
+        for name in names:
+            if name in cases:
+                print(f"| {name} | {cases[name]()} |", flush=True)
+        bench.backend.close()
+    if "gap" in names:
+        print(f"| gap | {gap(given.model, given.threads, given.stall_ms)} |", flush=True)
+    if "answers" in names and given.llama_server:
+        told = beside(given.model, given.llama_server, given.threads, given.rounds)
+        print(f"| answers | {told} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

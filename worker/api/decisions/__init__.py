@@ -1,0 +1,1 @@
+"""Typed questions about a state, answered with probabilities."""

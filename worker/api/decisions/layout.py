@@ -1,0 +1,227 @@
+"""The prompt of a decision: its state, and behind it one question at a time.
+
+    template's opening, state, blank line | question, options, template's end, answer's opening
+    [ the state's tokens                  )[ a suffix for each question                        )
+
+What clients send is text: control tokens that it spells are broken up before they are read.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+import msgspec
+
+from worker.api.decisions.question import Decision
+from worker.api.intake.facts import ModelFacts
+from worker.api.intake.media_inputs import MediaInputs
+from worker.api.intake.prompts import to_be_continued
+from worker.chat.format import ChatFormat
+from worker.chat.message import Message
+from worker.chat.thinking import Thinking
+from worker.engine.request import Medium, Prompt, check_length
+from worker.errors import RequestError
+
+# Letters and digits, which no template escapes or trims, and nobody sends by accident.
+_MARK = uuid.uuid4().hex
+_QUESTION = f"{_MARK}q"
+_CONTENT = re.compile(rf"{_MARK}m(\d+)z")
+_BREAK = f"{_MARK}b"
+_BLANK = "\n\n"
+_PLAIN_TAIL = "\nAnswer:"
+_SPOKEN = ("system", "user", "assistant")
+
+
+class PromptLayout:
+    """How one decision's prompt is written. Made in a thread: it renders and tokenizes.
+
+    tail      text behind each question
+    is_plain  there is no chat template
+    """
+
+    def __init__(
+        self, decision: Decision, chat: ChatFormat | None, facts: ModelFacts, media: MediaInputs
+    ) -> None:
+        """Raises RequestError where the template has no place for a message, or no answer without a
+        thought."""
+        self._facts, self._media, self._param = facts, media, decision.param
+        self.is_plain = chat is None
+        if chat is None:
+            self._before = _plain(decision.state)
+            self.tail = _PLAIN_TAIL
+            contents = [message.content or "" for message in decision.state]
+        else:
+            turns = _turns(decision.state)
+            self._before, self.tail = _render(turns, chat, decision.param)
+            contents = [message.content or "" for message in turns]
+        self._contents = [self._as_text(content) for content in contents]
+
+    def state(self) -> Prompt:
+        """Its tokens and media. Raises RequestError, also for a text that no context holds."""
+        text = _CONTENT.sub(lambda found: self._contents[int(found[1])], self._before)
+        tokens, media = self._read(text, is_first=True)
+        check_length(len(tokens), self._facts.max_length, self._param, output=1)
+        return Prompt(tuple(tokens), checkpoints=(len(tokens),), media=media)
+
+    def suffix(self, question: str) -> tuple[tuple[int, ...], tuple[Medium, ...]]:
+        """Tokens of a question and of the tail, and the media among them, which count from 0."""
+        tokens, media = self._read(self._as_text(question) + self.tail, is_first=False)
+        return tuple(tokens), media
+
+    def behind_tail(self, text: str) -> tuple[int, ...] | None:
+        """The tokens of a text with which an answer begins, as the model would write them; None:
+        there it changes the tokens before it."""
+        before, whole = self._tail_tokens, self._inside(self.tail + text)
+        return tuple(whole[len(before) :]) if whole[: len(before)] == before else None
+
+    def within(self, text: str) -> tuple[int, ...]:
+        """The tokens of a text behind others, by itself."""
+        return tuple(self._inside(self._as_text(text).replace(_BREAK, "")))
+
+    @cached_property
+    def _tail_tokens(self) -> list[int]:
+        return self._inside(self.tail)
+
+    def _read(self, text: str, *, is_first: bool) -> tuple[list[int], tuple[Medium, ...]]:
+        def tokens_of(part: str, *, add_special: bool) -> list[int]:
+            first, *others = part.split(_BREAK)
+            if add_special and is_first:
+                budget = self._media.budget
+                found = to_be_continued(first, self._facts, self._param, budget)
+            else:
+                found = self._inside(first)
+            for other in others:
+                found = found + self._inside(other)
+            return found
+
+        if self._media.is_empty:
+            return tokens_of(text, add_special=True), ()
+        _, tokens, media = self._media.prompt(text, tokens_of, self._facts.max_length)
+        return tokens, media
+
+    def _inside(self, text: str) -> list[int]:
+        """A text's tokens behind other text."""
+        lead = self._lead
+        found = self._tokenize(lead + text)
+        return found[len(self._tokenize(lead)) :] if lead else found
+
+    def _tokenize(self, text: str) -> list[int]:
+        return self._facts.vocab.tokenize(
+            text,
+            add_special=False,
+            parse_special=True,
+            param=self._param,
+            budget=self._media.budget,
+        )
+
+    @cached_property
+    def _lead(self) -> str:
+        """What must stand before a text that would begin with a space otherwise."""
+        first = self._tokenize("a")[:1]
+        return "\n" if first and self._facts.vocab.pieces[first[0]].startswith(b" ") else ""
+
+    def _as_text(self, text: str) -> str:
+        """The text with a break in each control token that it spells."""
+        controls = self._controls
+        place, parts = 0, list[str]()
+        while controls is not None and (found := controls.search(text, place)):
+            parts.append(text[place : found.start() + 1])
+            place = found.start() + 1
+        return _BREAK.join((*parts, text[place:]))
+
+    @cached_property
+    def _controls(self) -> re.Pattern[str] | None:
+        vocab = self._facts.vocab
+        names = {*vocab.controls, *map(vocab.name, vocab.end_tokens)} - {""}
+        return re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True)))) if (
+            names
+        ) else None  # fmt: skip
+
+
+def _mark(place: int) -> str:
+    return f"{_MARK}m{place}z"
+
+
+def _plain(state: Sequence[Message]) -> str:
+    """Of a model that continues text: who speaks is told where there are several messages."""
+    if len(state) == 1:
+        return _mark(0) + _BLANK
+    return "".join(f"{each.role}: {_mark(place)}{_BLANK}" for place, each in enumerate(state))
+
+
+def _turns(state: Iterable[Message]) -> list[Message]:
+    """The state as turns of user and assistant, the last one the user's, with the system's words in
+    front. Calls and their results are told as text: a transcript is read here, not continued."""
+    turns: list[Message] = []
+    for message in state:
+        role, content = message.role, (message.content or "").strip()
+        if message.calls:
+            calls = [f"[call {call.name}: {call.arguments}]" for call in message.calls]
+            content = "\n".join(filter(None, (content, *calls)))
+        if role == "developer":
+            role = "system"
+        if role not in _SPOKEN:
+            content, role = f"[{role} {message.name or ''}".rstrip() + f": {content}]", "user"
+        if role == "system" and any(turn.role != "system" for turn in turns):
+            role = "user"
+        if turns and turns[-1].role == role:
+            content = f"{turns.pop().content}{_BLANK}{content}"
+        turns.append(Message(role=role, content=content))
+    if not turns or turns[-1].role != "user":
+        turns.append(Message(role="user", content=""))
+    return turns
+
+
+def _render(turns: Sequence[Message], chat: ChatFormat, param: str) -> tuple[str, str]:
+    """The text before the question, with marks for what the turns say; and the text behind it."""
+    last = len(turns) - 1
+    marked = [
+        msgspec.structs.replace(turn, content=_mark(place)) for place, turn in enumerate(turns)
+    ]
+    said = f"{_mark(last)}{_BLANK}" if turns[last].content else ""
+    marked[last] = msgspec.structs.replace(marked[last], content=f"{said}{_QUESTION}")
+    try:
+        text = chat.conversation(
+            marked,
+            (),
+            thinking=Thinking(is_on=False),
+            add_generation_prompt=True,
+            continues=False,
+            variables={},
+        ).text
+    except RequestError as error:
+        raise RequestError(error.message, param=param, hint=error.hint, code=error.code) from None
+    before, mark, tail = text.partition(_QUESTION)
+    shown = [int(number) for number in _CONTENT.findall(before)]
+    missing = {place for place, turn in enumerate(turns) if turn.content} - {*shown}
+    if not mark or missing or len(shown) > len({*shown}) or _QUESTION in tail:
+        raise RequestError(
+            "The model's chat template does not show each message of the state once.",
+            param=param,
+            hint="Send the state as one text, or start the worker with another --chat-template.",
+        )
+    return before, tail + _without_thought(chat, text, param)
+
+
+def _without_thought(chat: ChatFormat, prompt: str, param: str) -> str:
+    """What ends a thought, or says that there is none, behind a prompt."""
+    end, thoughts = chat.thought_end(prompt), chat.thoughts
+    if end is None or prompt.rstrip().endswith(thoughts.tags.close or _MARK):
+        return ""
+    if thoughts.is_inside(prompt):
+        added = end.text
+    elif thoughts.variables(Thinking(is_on=False)):
+        return ""
+    else:
+        added = end.opens[0] + end.text
+    if thoughts.is_inside(prompt + added):
+        raise RequestError(
+            "The model thinks before each answer, and its chat template has no end of a thought.",
+            param=param,
+            hint="Serve a model that answers at once, or start with another --chat-template.",
+            code="no_answer_without_thought",
+        )
+    return added

@@ -1,0 +1,179 @@
+"""POST /v1/decisions and POST /v1/systemone: typed questions about a state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any, Self
+
+import msgspec
+from litestar import post
+from litestar.types import ASGIApp
+
+from worker.api.decisions import openai, systemone
+from worker.api.decisions.exchange import DecisionExchange
+from worker.api.decisions.openai_schemas import DecisionReply, DecisionRequest
+from worker.api.decisions.question import AnswerReading, Decision
+from worker.api.decisions.reading import Plan, plan_of
+from worker.api.decisions.request_body import DecisionBody, read_decision
+from worker.api.decisions.systemone import UnprocessableError, as_unprocessable
+from worker.api.decisions.systemone_schemas import (
+    SystemOneErrorReply,
+    SystemOneReply,
+    SystemOneRequest,
+)
+from worker.api.described import JSON, Api, Described
+from worker.api.intake.adapters import choice_of
+from worker.api.intake.body import HttpRequest
+from worker.api.intake.facts import ChosenAdapters, ModelFacts
+from worker.api.intake.media_inputs import MediaInputs
+from worker.api.intake.origins import Asker
+from worker.api.intake.preparing import Preparing
+from worker.budget import Budget
+from worker.chat.format import ChatFormat
+from worker.http.replies import WholeAnswer, send_whole
+from worker.requests.record import note
+
+_UNPROCESSABLE = UnprocessableError.http_status
+
+
+class _Prepared(msgspec.Struct, frozen=True):
+    """model: the name that the answer gives it"""
+
+    asked: DecisionRequest | SystemOneRequest
+    decision: Decision
+    plan: Plan
+    model: str = ""
+
+    def with_adapters(self, choice: ChosenAdapters) -> Self:
+        """The same, computed with the adapters that were chosen."""
+        plan = self.plan.with_adapters(choice)
+        return msgspec.structs.replace(self, plan=plan, model=choice.model)
+
+    def reply(self, readings: Sequence[AnswerReading]) -> DecisionReply | SystemOneReply:
+        num_tokens = self.plan.num_tokens
+        if isinstance(self.asked, DecisionRequest):
+            return openai.reply_of(self.decision, readings, self.model, num_tokens)
+        return systemone.reply_of(self.asked, self.decision, readings, self.model, num_tokens)
+
+
+@post("/v1/decisions", status_code=200, summary="Answers with probabilities (OpenAI)")
+async def decisions(
+    request: HttpRequest, facts: ModelFacts, any_chat: ChatFormat | None, preparing: Preparing
+) -> ASGIApp:
+    """One for each question. A body with `state` is answered as `/v1/systemone` does."""
+    return await _decide(request, facts, any_chat, preparing, DecisionRequest)
+
+
+@post("/v1/systemone", status_code=200, summary="Answers with probabilities (TypeSafe)")
+async def system_one(
+    request: HttpRequest, facts: ModelFacts, any_chat: ChatFormat | None, preparing: Preparing
+) -> ASGIApp:
+    """One for each question, by its id."""
+    return await _decide(request, facts, any_chat, preparing, SystemOneRequest)
+
+
+async def _decide(
+    request: HttpRequest,
+    facts: ModelFacts,
+    chat: ChatFormat | None,
+    preparing: Preparing,
+    shape: type[DecisionRequest | SystemOneRequest],
+) -> ASGIApp:
+    content_type = request.headers.get("content-type", "")
+    decode = partial(read_decision, content_type=content_type, shape=shape)
+    try:
+        body = await preparing.body_by(request, shape, decode)
+        choice = choice_of(body.asked, facts.adapters)
+        made = await preparing.make(request, body.asked, partial(_prepare, body, facts, chat))
+        made = made.with_adapters(choice)
+        with _errors_of(body.asked):
+            facts.adapters.check_key(made.plan.request.prompt.key)
+            return DecisionExchange(made.plan, preparing, request.url.path, made.reply)
+    except UnprocessableError as error:
+        return _refusal(error)
+
+
+def _prepare(
+    body: DecisionBody, facts: ModelFacts, chat: ChatFormat | None, budget: Budget
+) -> _Prepared:
+    media, asked = MediaInputs(facts.media, budget), body.asked
+    with _errors_of(asked):
+        if isinstance(asked, DecisionRequest):
+            decision = openai.decision_of(asked, media)
+        else:
+            decision = systemone.decision_of(asked, body.parts, media)
+        return _Prepared(asked, decision, plan_of(decision, facts, chat, budget))
+
+
+def _errors_of(asked: DecisionRequest | SystemOneRequest) -> AbstractContextManager[None]:
+    """What is wrong is told as the body's API does."""
+    if isinstance(asked, DecisionRequest):
+        return nullcontext()
+    return as_unprocessable((*asked.questions, *(asked.assets or {})))
+
+
+def _refusal(error: UnprocessableError) -> ASGIApp:
+    note(error)
+    body = msgspec.json.encode(error.reply)
+    fields = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    answer = WholeAnswer(error.http_status, fields, body)
+
+    async def refuse(_scope: Any, _receive: Any, send: Any) -> None:
+        await send_whole(send, answer)
+
+    return refuse
+
+
+_NOTE = "Once again the lift is stuck, since noon."
+_LIFTS = {"value": "lifts", "description": "doors, cabins"}
+_TEXTS: dict[str, Any] = {
+    "input": _NOTE,
+    "questions": [
+        {"type": "predicate", "name": "broken", "instructions": "Something is out of order."},
+        {
+            "type": "choice",
+            "instructions": "Who repairs it?",
+            "choices": [_LIFTS, {"value": False}],
+        },
+        {
+            "type": "score",
+            "instructions": "How urgent is it?",
+            "levels": [{"label": "can wait"}, {"label": "today"}, {"label": "now"}],
+        },
+    ],
+}
+_STATE: dict[str, Any] = {
+    "state": {"note": _NOTE},
+    "questions": {
+        "broken": {"type": "noul", "instructions": "Something is out of order."},
+        "who": {"type": "choice", "criteria": {"lifts": "doors, cabins", "nobody": None}},
+        "urgent": {"type": "score", "criteria": ["can wait", "today", "now"]},
+    },
+}
+
+API = Api(
+    name="Decisions",
+    text="Typed questions about a state, answered with probabilities instead of text.",
+    routes=(
+        Described(
+            handler=decisions,
+            asker=Asker.NAMED,
+            takes=DecisionRequest,
+            needs=("input", "questions"),
+            gives={JSON: DecisionReply},
+            examples={"all types": _TEXTS},
+        ),
+        Described(
+            handler=system_one,
+            asker=Asker.NAMED,
+            takes=SystemOneRequest,
+            needs=("state", "questions"),
+            gives={JSON: SystemOneReply},
+            also={_UNPROCESSABLE: SystemOneErrorReply},
+            examples={"all types": _STATE},
+            notes="A wrong body is status 422.",
+        ),
+    ),
+)

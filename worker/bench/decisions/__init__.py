@@ -1,0 +1,1 @@
+"""How well quant levels decide: questions with right answers, measures, temperatures."""
