@@ -291,3 +291,22 @@ def test_scores_of_the_library_are_those_of_echo(tmp_path: Path, unified: bool) 
                 *wanted, last = [each.logprob for each in echo.prompt_logprobs][-4:]
                 assert score.tokens == pytest.approx(wanted, abs=1e-5)
                 assert score.candidates[place] == pytest.approx(last, abs=1e-5)
+
+
+@pytest.mark.parametrize("streams", [0, 2])
+def test_pieces_do_not_depend_on_others(streams: int) -> None:
+    """State and suffix are computed in whole tiles and what is left, alone or beside streams, as
+    long as a step has room for a tile."""
+    backend = FakeBackend(num_cells=960, capacity=160, num_slots=4, per_row=0.001)
+    engine = engine_over(backend)
+    for number in range(streams):
+        engine.add(request(f"chat{number}", [9, 9, number], max_tokens=200))
+    for _ in range(4 * bool(streams)):
+        engine.step()
+    state = [1 + place % 40 for place in range(150)]
+    engine.add(scores_of(Suffix(tuple(range(1, 40)) * 2, candidates=(1,)), state=state))
+    lengths: list[int] = []
+    while engine.status_of("s") is not None:
+        engine.step()
+        lengths += [each.num_computed for each in engine.snapshot.running if each.id == "s.0"]
+    assert {128, 150, 150 + 64} <= {*lengths}

@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='your own multiple-choice questions, a line each: {"question": "2 + 2 is", '
         '"choices": ["4", "5"], "answer": 0}')  # fmt: skip
     add("--imatrix", metavar="FILE", help="importance matrix to quantize with")
-    add("--decisions", nargs="?", const="", dest="decisions", metavar="FILE.jsonl",
+    add("--decisions", nargs="?", const="", dest="asked", metavar="FILE.jsonl",
         help="measure how well each level answers typed questions, ours or those of FILE.jsonl, "
         "and write MODEL.gguf.decisions.json for `worker serve`")  # fmt: skip
     add("--no-quality", action="store_true", help="speed and memory only")
@@ -67,8 +67,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what the run may take, such as 90s, 5m or 1h: if that is too short for everything, "
         "less is measured (5m; 75s with --quick, 1h with --thorough)")  # fmt: skip
     effort = parser.add_mutually_exclusive_group()
-    effort.add_argument("--quick", action="store_true",
-                        help="fewer levels, one stream, fewer repetitions, less text")  # fmt: skip
+    effort.add_argument(
+        "--quick",
+        action="store_true",
+        help="fewer levels, one stream, fewer repetitions and less text",
+    )
     effort.add_argument("--thorough", action="store_true", help="more repetitions")
     add("--max-kld", type=reader(number(0, math.inf)), metavar="NATS",
         help="divergence from the reference that a recommended level may have (0.05)")  # fmt: skip
@@ -104,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
     from worker.bench.run.bench import Bench
     from worker.cli.bench_table import report_table, summary, watch
 
-    questions: str | None = arguments.decisions
+    questions: str | None = arguments.asked  # `decisions` is the setting
     if questions is not None and is_gguf(questions):  # the model, written behind the option
         arguments.models.insert(0, questions)
         questions = ""

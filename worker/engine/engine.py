@@ -131,7 +131,8 @@ class Engine:
             self.lane.add(request)
             return
         if isinstance(request, ScoringRequest):
-            self._jobs[request.id] = job = ScoreJob(request, self._clock())
+            tile = self.backend.kernels.tile
+            self._jobs[request.id] = job = ScoreJob(request, self._clock(), tile)
             self._add_suffixes(job)
             self.snapshot = self._take_snapshot()
             return
@@ -235,7 +236,7 @@ class Engine:
             deltas = [] if stuck is None else self._fail(stuck, self._is_stuck())
             self.snapshot = self._take_snapshot()  # what had ended may be saved now
             return deltas
-        if len(self.scheduler.waiting) != self.snapshot.num_waiting:
+        if len(self.scheduler.order) != self.snapshot.num_waiting:
             self.snapshot = self._take_snapshot()  # others read it while the batch is computed
         self._num_steps += 1
         self._fill(plan)
@@ -501,7 +502,7 @@ class Engine:
         scheduler, cells = self.scheduler, self.scheduler.cells
         return EngineSnapshot(
             self.max_running,
-            len(scheduler.waiting),
+            len(scheduler.order),
             tuple(map(progress_of, scheduler.running)),
             cells.pool.num_free,
             cells.num_cached,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
+from worker.account import NOBODY, Account
 from worker.engine.sampling import SEED_RANGE, SamplingParams, check_sampling
 from worker.errors import ContextLengthError, RequestError
 from worker.limits import LOGPROBS, STOP, STOPS
@@ -53,6 +54,7 @@ class Prompt(msgspec.Struct, frozen=True):
                  rows of one key share a step
     begin        tokens before that, which the model computes alone
     media        what it holds beside tokens, in order
+    pieces       lengths at which a step ends that computes it, ascending
     """
 
     tokens: tuple[int, ...]
@@ -60,6 +62,7 @@ class Prompt(msgspec.Struct, frozen=True):
     key: bytes = b""
     begin: int = 0
     media: tuple[Medium, ...] = ()
+    pieces: tuple[int, ...] = ()
 
     def key_after(self, length: int) -> bytes:
         """Of what the cache holds of its first `length` tokens."""
@@ -90,6 +93,10 @@ class Prompt(msgspec.Struct, frozen=True):
         with one key, or vectors of one medium."""
         if begin < self.begin and self.key:
             count = min(count, self.begin - begin)
+        for place in self.pieces:
+            if begin < place:
+                count = min(count, place - begin)
+                break
         for each in self.media:
             if begin < each.stop:
                 return min(count, (each.start if begin < each.start else each.stop) - begin)
@@ -155,13 +162,17 @@ class GenerationParams(msgspec.Struct, frozen=True, kw_only=True):
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One sequence to continue.
 
-    copy  its number among the copies of one prompt
+    copy      its number among the copies of one prompt
+    priority  the lower number comes first
+    account   whose it is
     """
 
     id: str
     prompt: Prompt
     params: GenerationParams = GenerationParams()
     copy: int = 0
+    priority: int = 0
+    account: Account = NOBODY
 
     @property
     def num_tokens(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -133,8 +134,15 @@ class ScoredSequence(EngineSequence):
             tokens += each.tokens
             if each.is_shared:
                 branches.append(len(tokens))
-        whole = msgspec.structs.replace(prompt, tokens=tokens, media=media)
-        request = Request(id=f"{job.request.id}.{place}", prompt=whole, params=job.params)
+        pieces = _pieces((0, *branches, len(tokens)), job.tile)
+        whole = msgspec.structs.replace(prompt, tokens=tokens, media=media, pieces=pieces)
+        request = Request(
+            id=f"{job.request.id}.{place}",
+            prompt=whole,
+            params=job.params,
+            priority=job.request.priority,
+            account=job.request.account,
+        )
         super().__init__(request, max_length, now)
         self.job, self.place, self.suffix = job, place, suffix
         self.is_first = not job.is_begun
@@ -160,6 +168,16 @@ class ScoredSequence(EngineSequence):
         return found[-1] if found else super().shareable(count)
 
 
+def _pieces(borders: Sequence[int], tile: int) -> tuple[int, ...]:
+    """Between two borders first whole tiles, then what is left: in a step of fewer rows than a tile
+    they are computed in another way, and what is left must not depend on what else a step had."""
+    found: list[int] = []
+    for begin, end in pairwise(borders):
+        whole = begin + (end - begin) // tile * tile
+        found += [place for place in (whole, end) if place > begin]
+    return tuple(dict.fromkeys(found))
+
+
 class ScoreJob:
     """A ScoringRequest on its way: some of its suffixes are sequences, the others wait here.
 
@@ -169,8 +187,9 @@ class ScoreJob:
     has_branches  some go on from another one
     """
 
-    def __init__(self, request: ScoringRequest, now: float) -> None:
-        self.request = request
+    def __init__(self, request: ScoringRequest, now: float, tile: int) -> None:
+        """tile: rows that attention computes at once"""
+        self.request, self.tile = request, tile
         self.params = msgspec.structs.replace(request.params, max_tokens=0)
         self.is_begun = self.is_again = False
         self.live: dict[str, ScoredSequence] = {}
