@@ -54,12 +54,9 @@ class _Together(argparse.Action):
     """Reads several words, with spaces between them, by its `const`."""
 
     def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,  # noqa: ARG002
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any,  # noqa: ARG002
         option_string: str | None = None,  # noqa: ARG002
-    ) -> None:
+    ) -> None:  # fmt: skip
         try:
             setattr(namespace, self.dest, self.const(" ".join(values)))
         except ValueError as error:
