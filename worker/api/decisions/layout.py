@@ -142,9 +142,11 @@ class PromptLayout:
     def _controls(self) -> re.Pattern[str] | None:
         vocab = self._facts.vocab
         names = {*vocab.controls, *map(vocab.name, vocab.end_tokens)} - {""}
-        return re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True)))) if (
-            names
-        ) else None  # fmt: skip
+        return (
+            re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))))
+            if (names)
+            else None
+        )
 
 
 def _mark(place: int) -> str:

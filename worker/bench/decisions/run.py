@@ -62,8 +62,9 @@ class DecisionBench:
 
     def _run(self) -> Generator[Event | DecisionReport]:
         plan, runner = self._plan, self._runner
-        job = StageJob(stage=MACHINE.name, plan=plan, settings=plan.settings,
-                       sizes=EFFORTS[plan.effort][0])  # fmt: skip
+        job = StageJob(
+            stage=MACHINE.name, plan=plan, settings=plan.settings, sizes=EFFORTS[plan.effort][0]
+        )
         machine = yield from runner.run(MACHINE, job)
         source: File | None = None
         if plan.source is not None:
