@@ -225,9 +225,9 @@ def _without_thought(chat: ChatFormat, prompt: str, param: str) -> str:
         added = end.opens[0] + end.text
     if thoughts.is_inside(prompt + added):
         raise RequestError(
-            "The model thinks before each answer, and its chat template has no end of a thought.",
+            "The model reasons before each answer, and its chat template does not end reasoning.",
             param=param,
             hint="Serve a model that answers at once, or start with another --chat-template.",
-            code="no_answer_without_thought",
+            code="always_reasons",
         )
     return added
