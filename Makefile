@@ -23,7 +23,7 @@ INSTALL = $(FIND_PYTHON); "$$python" scripts/install $(if $(BACKEND),--backend $
 VENV = { test -x .venv-$(1)/bin/python || { $(FIND_PYTHON); "$$python" -m venv .venv-$(1); }; } && \
 	.venv-$(1)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(2)
 
-SUITES = real harm install fleet clients suites page api offload gpu managers fuzz faults soak proof reference adapters
+SUITES = real harm install image fleet clients suites page api offload gpu managers fuzz faults soak proof reference adapters
 OLD = test-real test-harm test-install test-fleet test-page test-gpu
 
 .PHONY: help install dev serve test check $(SUITES:%=check-%) $(OLD) clients suites lint format bench peers \
@@ -61,6 +61,10 @@ check-harm: dev ## damaged files, failing system calls, kills, names in every pl
 
 check-install: dev ## the installer and the programs in examples/, really run
 	@exec .venv/bin/python -m pytest -n 2 --dist loadfile checks/install checks/examples $(ARGS)
+
+# It compiles for half an hour unless `make release` came first. Without docker it takes podman.
+check-image: dev ## build the Dockerfile and run what it makes; on Debian: apt-get install podman debootstrap
+	@exec .venv/bin/python -m pytest checks/image -o faulthandler_timeout=0 $(ARGS)
 
 docs: dev ## build the documentation into dist/site with MkDocs in .venv-docs; broken links fail
 	@$(call VENV,docs,scripts/docs/requirements.txt)
@@ -161,7 +165,7 @@ wheel: ## write wheels of the worker and of llama-cpp-python for any x86-64 or A
 	@$(call VENV,wheel,scripts/wheel/tools.txt)
 	@.venv-wheel/bin/python scripts/install --wheels dist
 
-# The same tree and tools give the same bytes.
+# The same tree and tools give the same bytes of the worker.
 release: wheel ## the wheels, the source, what they install as CycloneDX and the checksums of all, in dist/
 	@$(call VENV,lock,scripts/lock/tools.txt)
 	@.venv-wheel/bin/python -m scripts.release dist --tools .venv-lock/bin

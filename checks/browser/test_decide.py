@@ -11,13 +11,13 @@ from tests.support import http
 from tests.support.programs.processes import Server, serving
 
 TEXT = "The <b>lift</b> is stuck."
-LINES = "It is broken.\n\nWho repairs it? <i>lifts</i> | heating | nobody\nHow urgent: low < high"
+LINES = "It is broken.\n\nWho repairs it? <i>lifts</i> | heating | plumbing\nHow urgent: low < high"
 QUESTIONS = [
     {"type": "predicate", "instructions": "It is broken."},
     {
         "type": "choice",
         "instructions": "Who repairs it?",
-        "choices": [{"value": "<i>lifts</i>"}, {"value": "heating"}, {"value": "nobody"}],
+        "choices": [{"value": "<i>lifts</i>"}, {"value": "heating"}, {"value": "plumbing"}],
     },
     {
         "type": "score",
@@ -45,7 +45,7 @@ def test_bars(demo_server: Server, page: Page) -> None:
     answers = http.post(f"{demo_server.url}/v1/decisions", json=body).json()["answers"]
     rows = page.locator("#decided tbody tr")
     assert rows.locator("th").all_text_contents() == [
-        "true", "false", "<i>lifts</i>", "heating", "nobody", "low", "high",
+        "true", "false", "<i>lifts</i>", "heating", "plumbing", "low", "high",
     ]  # fmt: skip
     first, *others = answers
     expected = [first["probability"], 1 - first["probability"]]

@@ -24,14 +24,14 @@ released = pytest.mark.skipif(
 
 
 def names_of(document: dict[str, Any]) -> set[str]:
-    """The names of its components."""
-    return {each["name"] for each in document["components"]}
+    """The names of its components, as an index writes them."""
+    return {each["name"].replace("_", "-") for each in document["components"]}
 
 
 def below(document: dict[str, Any], name: str) -> set[str]:
     """The references that this component or the project itself depends on."""
     every = [*document["components"], document["metadata"]["component"]]
-    (ref,) = (each["bom-ref"] for each in every if each["name"] == name)
+    (ref,) = (each["bom-ref"] for each in every if each["name"].replace("_", "-") == name)
     (edge,) = (each for each in document["dependencies"] if each["ref"] == ref)
     return set(edge["dependsOn"])
 
@@ -84,10 +84,10 @@ def test_parts_that_no_index_has_told(tmp_path: Path) -> None:
     sbom.write_text(json.dumps({"components": [itself, gomp]}))
     document: dict[str, Any] = {
         "metadata": {"component": {"name": "gguf-worker", "bom-ref": "root"}},
-        "components": [{"name": "llama-cpp-python", "bom-ref": "bindings"}],
+        "components": [{"name": "llama_cpp_python", "bom-ref": "bindings"}],
         "dependencies": [{"ref": "root", "dependsOn": ["bindings"]}, {"ref": "bindings"}],
     }
-    release.add_vendored(document, release.vendored(tmp_path), "3.1")
+    release.add_vendored(document, release.vendored_parts(tmp_path), "3.1")
     assert document["metadata"]["component"]["version"] == "3.1"
     assert names_of(document) == {"llama-cpp-python", "llama.cpp", "libgomp", "a-dist"}
     assert below(document, "gguf-worker") == {"bindings", "pkg:npm/a-dist@1.2.3"}

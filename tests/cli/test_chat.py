@@ -60,8 +60,9 @@ def test_a_running_worker(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_an_image_that_is_not_there() -> None:
     """A command that fails says so, and the chat goes on."""
-    done = chat("/image gone.png\n/what\n/regenerate\n/help\n", "chat")
+    done = chat("/image\n/image gone.png\n/what\n/regenerate\n/help\n", "chat")
     assert done.returncode == 0
+    assert "Name a file: /image FILE." in done.stderr
     assert "gone.png cannot be read" in done.stderr
     assert "There is no command /what." in done.stderr
     assert "There is no answer yet." in done.stderr

@@ -143,6 +143,9 @@ class Chat:
             self._answer(show)
 
     def _attach(self, name: str) -> None:
+        if not name:
+            say("Name a file: /image FILE.\n")
+            return
         path = Path(name).expanduser()
         try:
             data = path.read_bytes()

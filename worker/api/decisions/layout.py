@@ -225,7 +225,7 @@ def _without_thought(chat: ChatFormat, prompt: str, param: str) -> str:
         added = end.opens[0] + end.text
     if thoughts.is_inside(prompt + added):
         raise RequestError(
-            "The model reasons before each answer, and its chat template does not end reasoning.",
+            "The model reasons before each answer, and its chat template cannot close that.",
             param=param,
             hint="Serve a model that answers at once, or start with another --chat-template.",
             code="always_reasons",

@@ -1,6 +1,6 @@
 // Decide: typed questions about a text, and the probability of each answer.
 
-/** A line as a question: "Who repairs it? lifts | nobody" is a choice, "How urgent? low < high" a
+/** A line as a question: "Who repairs it? lifts | plumbing" is a choice, "How urgent? low < high" a
  *  scale, anything else a statement. */
 function questionOf(line) {
   const mark = ["|", "<"].find((each) => line.includes(` ${each} `));
