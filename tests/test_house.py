@@ -20,6 +20,7 @@ ROOT = TOP / "worker"
 # package -> the packages of ours that it may import
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
+    "account": set(),
     "budget": {"errors"},
     "limits": set(),
     "log": set(),
@@ -27,7 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "machine": set(),
     "child": set(),
     "values": set(),
-    "keys": {"values"},
+    "keys": {"values", "account", "limits", "errors"},
     "files": {"machine", "errors"},
     "settings": {"keys", "values", "limits"},
     "gguf": {"errors"},
@@ -37,7 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "audit": {"hub", "model", "gguf", "errors"},
     "isolation": {"model", "gguf", "settings", "errors", "log"},
     "cache": {"files", "errors", "log"},
-    "engine": {"grammar", "cache", "limits", "errors", "log"},
+    "engine": {"grammar", "cache", "limits", "account", "errors", "log"},
     "chat": {"grammar", "limits", "errors"},
     "grammar": {"limits", "errors"},
     "llama": {
@@ -49,17 +50,17 @@ ALLOWED: dict[str, set[str]] = {
         "machine", "child", "files", "limits", "errors", "log",
     },
     "http": {
-        "lifecycle", "settings", "values", "keys", "limits", "machine", "errors",
+        "lifecycle", "settings", "values", "keys", "limits", "machine", "account", "errors",
         "log",
     },
-    "requests": {"http", "engine", "lifecycle", "errors", "log"},
+    "requests": {"http", "engine", "lifecycle", "account", "errors", "log"},
     "api": {
         "budget", "requests", "http", "lifecycle", "chat", "grammar", "engine", "model", "settings",
-        "values", "keys", "limits", "machine", "errors", "log",
+        "values", "keys", "limits", "machine", "account", "errors", "log",
     },
     "service": {
         "api", "requests", "http", "lifecycle", "chat", "grammar", "engine", "model", "settings",
-        "values", "keys", "limits", "machine", "errors", "log",
+        "values", "keys", "limits", "machine", "account", "errors", "log",
     },
     "bench": {
         "lifecycle", "llama", "engine", "memory", "model", "gguf", "settings", "files",

@@ -21,6 +21,7 @@
         ├── ConflictError                    http 409  the job is in another state
         ├── TooLargeError                    http 413
         ├── QueueFullError                   http 429  come back later
+        ├── RateLimitError                   http 429  the key's requests or tokens of a minute
         ├── CancelledError                   http 499  by another request; its client is told
         ├── LeftError                        http 499  nobody reads the answer any more
         ├── NotSupportedError                http 501  a part of an API that is not here
@@ -214,6 +215,14 @@ class QueueFullError(RequestError, http_status=429, code="queue_full"):
     """The queue is full: as many requests wait as are allowed to."""
 
     retry_after_s: ClassVar[int] = 1
+
+
+class RateLimitError(RequestError, http_status=429, code="rate_limit_exceeded"):
+    """The key's requests or tokens of a minute are used up."""
+
+    def __init__(self, message: str, *, retry_after_s: int) -> None:
+        super().__init__(message, hint=f"Try again in {quantity(retry_after_s, 'second')}.")
+        self.retry_after_s = retry_after_s
 
 
 class CancelledError(RequestError, http_status=499, code="cancelled"):

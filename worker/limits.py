@@ -141,6 +141,8 @@ BIAS = Limit(1_000_000, "added to a logit, or taken from it")
 BREAKERS = Limit(16, "sequence breakers of DRY")
 BREAKER = Limit(40, "characters of a sequence breaker")
 
+PRIORITY = Limit(100, "a priority; -100 is the lowest number")
+
 # Constraints
 SCHEMA = Limit(2**20, "characters of a JSON schema, rewritten")
 REGEX = Limit(2**19, "characters of a regular expression")

@@ -91,7 +91,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "variable, which process lists do not show", "KEY",
         env="LLAMA_API_KEY LLORCH_API_TOKEN")] = None
     api_key_file: Annotated[KeyFile | None, Option("--api-key-file", keys.key_file,
-        "file of bearer keys, one per line, # starts a comment; reloaded at SIGHUP",
+        "file of bearer keys, one per line, # starts a comment; fields such as name=anna weight=2 "
+        "rpm=60 may follow a key; reloaded at SIGHUP",
         "FILE")] = None
     cors: Annotated[tuple[str, ...], Option("--cors --cors-origins", values.origins,
         "origins whose pages may read answers, such as https://chat.example; localhost: pages of "

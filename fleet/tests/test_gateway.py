@@ -62,14 +62,19 @@ def test_bytes_pass_as_they_are(stack: ExitStack) -> None:
     app = Impostor(said, b"", said[::-1], kind="application/octet-stream")
     url = stack.enter_context(gateway({"m": [replica(stack, "a", app)]}))
     body = b'{"model": "m" ,\n "prompt":"\xc3\xa9"}'
-    headers = {"x-mine": "2", "authorization": "Bearer nobody's", "x-api-key": "nobody's"}
+    headers = {
+        "x-mine": "2",
+        "x-priority": "-3",
+        "authorization": "Bearer nobody's",
+        "x-api-key": "nobody's",
+    }
     done = http.post(f"{url}/any/%2Fpath?q=%20a&b", content=body, headers=headers)
     assert done.content == said + said[::-1]
     assert done.headers["x-theirs"] == "1"
     ((fields, target, heard),) = app.asked
     assert heard == body
     assert target == "/any/%2Fpath?q=%20a&b"
-    assert fields["x-mine"] == "2"
+    assert (fields["x-mine"], fields["x-priority"]) == ("2", "-3")
     assert fields["authorization"] == f"Bearer {KEY}"
     assert "x-api-key" not in fields
 

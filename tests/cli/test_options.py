@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.cases import for_each
 from tests.support.programs.processes import WorkerProcess, serving
+from worker.account import NOBODY, Account
 from worker.cli import foreign
 from worker.cli.main import main, parse, parser
 from worker.cli.options import settings_from
@@ -296,6 +297,51 @@ def test_key_file(text: str, keys: list[str], tmp_path: Path) -> None:
         settings = settings_of("--api-key-file", str(path))
         assert settings.api_keys == tuple(keys)
         assert repr(keys[0]) not in repr(settings)
+
+
+def test_fields_of_a_key(tmp_path: Path) -> None:
+    """What follows a key on its line is whose it is and what that may take."""
+    path = tmp_path / "keys"
+    path.write_text("# c\na name=alice weight=2.5 rpm=60 tpm=9 running=4 priority=-1 admin\nb\n"
+                    "c name=bob\nd admin\ne name=bob\n")  # fmt: skip
+    file = key_file(str(path))
+    assert dict(zip(file.keys, file.accounts, strict=True)) == {
+        "a": Account("alice", 2.5, 60, 9, 4, -1, is_admin=True),
+        "b": NOBODY,
+        "c": Account("bob", priority=0),
+        "d": Account(is_admin=True),
+        "e": Account("bob", priority=0),
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("hush weigt=6", "line 2: a field is not known. Did you mean weight?"),
+        ("hush hush", "line 2: a field is not known."),
+        ("hush name=a rpm", "line 2: a field is not known."),
+        ("hush name=a rpm=0", "line 2: rpm must be from 1"),
+        ("hush name=a tpm=x", "line 2: tpm must be a whole number"),
+        ("hush name=a running=-1", "line 2: running must be"),
+        ("hush name=a weight=0", "line 2: weight must be from 0.01 to 100"),
+        ("hush name=a priority=101", "line 2: priority must be from -100 to 100"),
+        ("hush name=a,b", "line 2: name must be 1 to 64 letters"),
+        ("hush name=", "line 2: name must be 1 to 64 letters"),
+        ("hush name=a name=b", "line 2: name is there twice"),
+        ("hush rpm=3", "line 2: name is missing"),
+        ("hush name=ann rpm=3", "line 2: name ann has other fields on an earlier line"),
+    ],
+)
+def test_wrong_fields_of_a_key(
+    line: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2, the line and the field; the key is not told."""
+    path = tmp_path / "keys"
+    path.write_text(f"k name=ann\n{line}\n")
+    assert main(["serve", "--api-key-file", str(path)]) == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert "hush" not in told
 
 
 def test_which_keys_count(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from tests.support.fakes import FakeBackend, continuation
+from worker.cache.store import Store
 from worker.engine.engine import Engine
 from worker.engine.request import GenerationParams, Prompt, Request
 from worker.engine.sequence import Delta
@@ -31,9 +32,9 @@ def request(name: str, prompt: list[int], max_tokens: int = 8, **more: Any) -> R
     return Request(id=name, prompt=Prompt(tuple(prompt)), params=params)
 
 
-def engine_over(backend: FakeBackend) -> Engine:
+def engine_over(backend: FakeBackend, store: Store | None = None) -> Engine:
     """An engine whose clock is the fake's."""
-    return Engine(backend, lambda: backend.now)
+    return Engine(backend, lambda: backend.now, store=store)
 
 
 def run(engine: Engine, steps: int = 2_000) -> dict[str, list[Delta]]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.engine.driving import KINDS, check_books
 from tests.support.fakes import FakeBackend, continuation
 from tests.support.heads import FakeHeads
+from worker.account import NOBODY, Account
 from worker.cache.store import Store
 from worker.engine import plan
 from worker.engine.backend import BatchError, OutOfCells
@@ -58,8 +59,13 @@ def begin_of(prompt: list[int], key: bytes) -> int:
     return prompt[0] % len(prompt) if key == b"b" else 0
 
 
-def requests_of(arrivals: list[Arrival], backend: FakeBackend) -> list[Request]:
-    """The arrivals' requests; a prompt that would not fit the context is cut."""
+def requests_of(
+    arrivals: list[Arrival], backend: FakeBackend, ranks: list[tuple[int, Account]]
+) -> list[Request]:
+    """The arrivals' requests; a prompt that would not fit the context is cut.
+
+    ranks: priority and account of the first ones
+    """
     requests: list[Request] = []
     for i, (_, prompt, count, _, goes_on, key) in enumerate(arrivals):
         if goes_on is not None and goes_on < i:
@@ -68,7 +74,10 @@ def requests_of(arrivals: list[Arrival], backend: FakeBackend) -> list[Request]:
             prompt = [*earlier.prompt.tokens, *answer, *prompt[:3]]
         prompt = prompt[: backend.max_length - 1]
         marks = tuple(range(2, len(prompt), 5)) if i % 3 == 0 else ()
+        priority, account = ranks[i] if i < len(ranks) else (0, NOBODY)
         request = Request(
+            priority=priority,
+            account=account,
             id=f"r{i}",
             prompt=Prompt(tuple(prompt), marks, key, begin_of(prompt, key)),
             params=GenerationParams(max_tokens=count),
@@ -82,7 +91,7 @@ def requests_of(arrivals: list[Arrival], backend: FakeBackend) -> list[Request]:
     arrivals=[(0, [1, 2], 1, None, None, b"b"), (1, [1], 8, None, None, b"")],
     kind={}, num_cells=40, streams=True, num_slots=5, capacity=5, mixed_rows=None, few_cells=512,
     memory=None, forces=0, drafting=False, draft=None, heads=None, kept_bytes=None, every=None,
-    max_stall=0.4, failures=[None, OutOfCells],
+    max_stall=0.4, failures=[None, OutOfCells], ranks=[],
 )  # fmt: skip
 @settings(max_examples=300, deadline=None)
 @given(
@@ -103,6 +112,13 @@ def requests_of(arrivals: list[Arrival], backend: FakeBackend) -> list[Request]:
     every=st.sampled_from([None, 3]),
     max_stall=st.sampled_from([0.4, 30.0]),
     failures=st.lists(st.sampled_from([None, None, None, OutOfCells, BatchError]), max_size=12),
+    ranks=st.lists(
+        st.tuples(
+            st.sampled_from([0, 0, -1, 3]),
+            st.sampled_from([NOBODY, Account("a", running=1), Account("b", weight=0.3)]),
+        ),
+        max_size=12,
+    ),
 )
 def test_nobody_starves_nothing_leaks(
     arrivals: list[Arrival],
@@ -122,6 +138,7 @@ def test_nobody_starves_nothing_leaks(
     every: int | None,
     max_stall: float,
     failures: list[type[Exception] | None],
+    ranks: list[tuple[int, Account]],
 ) -> None:
     """Every request that is not cancelled ends, with the tokens that it gets alone."""
     backend = FakeBackend(
@@ -157,16 +174,20 @@ def test_nobody_starves_nothing_leaks(
         if every is not None:  # copy states in many places
             for name in ("EVERY", "APART", "WORTH_A_STOP"):
                 stack.enter_context(mock.patch.object(keeper, name, every))
-        run_arrivals(arrivals, engine, backend, num_cells)
+        run_arrivals(arrivals, engine, backend, num_cells, ranks)
         if store is not None:
             store.check_integrity()
 
 
 def run_arrivals(
-    arrivals: list[Arrival], engine: Engine, backend: FakeBackend, num_cells: int
+    arrivals: list[Arrival],
+    engine: Engine,
+    backend: FakeBackend,
+    num_cells: int,
+    ranks: list[tuple[int, Account]],
 ) -> None:
     """Run them to their end and compare each with what it gets alone."""
-    requests = {request.id: request for request in requests_of(arrivals, backend)}
+    requests = {request.id: request for request in requests_of(arrivals, backend, ranks)}
     times = {f"r{i}": (delay, cancel) for i, (delay, _, _, cancel, *_) in enumerate(arrivals)}
     tokens: dict[str, list[int]] = {name: [] for name in requests}
     ended: dict[str, str] = {}

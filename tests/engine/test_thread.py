@@ -9,15 +9,18 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from tests.support.descriptors import num_files
 from tests.support.fakes import FakeBackend, continuation
+from worker.account import Account
 from worker.cache.store import Store
 from worker.engine import thread as thread_module
 from worker.engine.engine import Engine
 from worker.engine.request import GenerationParams, Prompt, Request
+from worker.engine.stream import Stream
 from worker.engine.thread import EngineThread, Outbox
 from worker.errors import QueueFullError, UnavailableError, WorkerError
 from worker.llama.process.pipe import write
@@ -291,6 +294,34 @@ def test_many_requests_come_and_go_from_many_tasks() -> None:
 
     asyncio.run(scenario())
     assert backend.live_samplers == 0
+
+
+def test_no_account_fills_the_queue() -> None:
+    """One with a name has half of the places at most, whichever it asks for; the others are for
+    everybody, and what has ended gives its place back."""
+
+    async def ask() -> None:
+        engine = Engine(FakeBackend(num_cells=400, num_slots=2), lambda: 0.0)
+        thread = EngineThread(engine, 6, lambda _: None)  # which does not run
+
+        def add(name: str, account: str) -> Stream:
+            whose = Account(account)
+            return thread.submit([msgspec.structs.replace(asked(name, 5), account=whose)])
+
+        streams = [add(f"a{n}", "alice") for n in range(4)]
+        with pytest.raises(QueueFullError, match="alice has 4 requests"):
+            add("a4", "alice")
+        with pytest.raises(QueueFullError, match="alice has 4 requests"):
+            thread.check_place(account="alice")
+        streams[0].close()
+        add("a5", "alice")
+        add("b", "bob")
+        for n in range(3):
+            add(f"c{n}", "")
+        with pytest.raises(QueueFullError, match="8 requests run or wait"):
+            add("d", "dora")
+
+    asyncio.run(ask())
 
 
 def test_a_kept_place_is_not_given_to_another() -> None:

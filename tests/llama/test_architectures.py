@@ -352,3 +352,16 @@ def test_a_head_that_the_kernel_cannot_read(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError) as caught:
         load_config(path)
     assert caught.value.field == "rwkv7.wkv.head_size"
+
+
+@pytest.mark.parametrize("unified", [False, True])
+def test_making_way(name: str, start: Open, *, unified: bool) -> None:
+    """Who makes way for a better priority, while it reads or writes, gets what it gets alone."""
+    session = start(num_slots=2, unified=unified)
+    for i in range(4):
+        session.add(f"low{i}", prompt_of(900 + i, 30 + 9 * i), 24, priority=5)
+        session.step(3 + 2 * i)
+        session.add(f"high{i}", prompt_of(950 + i, 5 + 40 * i), 4)
+        session.step(2)
+    session.run()
+    assert session.num_put_back >= 3

@@ -108,6 +108,7 @@ MET: dict[str, tuple[str, Callable[[int], Body]]] = {
     "STOPS": ("/v1/completions", lambda n: asked(stop=[f"{i}." for i in range(n)])),
     "STOP": ("/v1/completions", lambda n: asked(stop=["a" * n])),
     "LOGPROBS": ("/v1/completions", lambda n: asked(logprobs=n)),
+    "PRIORITY": ("/v1/completions", lambda n: asked(priority=n)),
     "BIAS": ("/v1/completions", lambda n: asked(logit_bias={"5": -n})),
     "BREAKERS": ("/v1/completions", lambda n: asked(dry_sequence_breakers=["a"] * n)),
     "BREAKER": ("/v1/completions", lambda n: asked(dry_sequence_breakers=["a" * n])),
@@ -157,8 +158,8 @@ MET: dict[str, tuple[str, Callable[[int], Body]]] = {
 # Where so much is still served. Others meet a second bound there: the context, the places of the
 # queue, what can be compiled.
 SERVED = {
-    "TOKENS", "STOPS", "STOP", "LOGPROBS", "BIAS", "BREAKERS", "BREAKER", "OPTIONAL", "GRAMMAR",
-    "CHOICES",
+    "TOKENS", "STOPS", "STOP", "LOGPROBS", "PRIORITY", "BIAS", "BREAKERS", "BREAKER", "OPTIONAL",
+    "GRAMMAR", "CHOICES",
     "REPEATS", "EXACT", "BRANCHES",
     "INTEGER", "LARK_PARTS", "EMBEDDED",
     "JOB_STOPS", "JOB_STOP", "QUESTIONS", "OPTIONS", "LEVELS", "JSON_DEPTH",

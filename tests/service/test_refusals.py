@@ -136,7 +136,7 @@ def test_locked_or_not_ready() -> None:
         await send({"type": "http.response.start", "status": 299, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    def has_place(_besides: int) -> None:
+    def has_place(_besides: int, _account: str) -> None:
         """There is always one."""
 
     async def ask_all(state: State, is_guest: bool) -> None:

@@ -143,13 +143,14 @@ class Session:
         if self.draft_model is not None:
             self.draft_model.close()
 
-    def add(self, name: str, prompt: Tokens, count: int = COUNT) -> None:
+    def add(self, name: str, prompt: Tokens, count: int = COUNT, *, priority: int = 0) -> None:
         """Queue a greedy request."""
         sampling = SamplingParams(temperature=0, ignore_eos=True)
         request = Request(
             id=name,
             prompt=Prompt(prompt),
             params=GenerationParams(max_tokens=count, sampling=sampling),
+            priority=priority,
         )
         self.requests[name] = request
         self.tokens[name] = []

@@ -236,7 +236,7 @@ class Engine:
             deltas = [] if stuck is None else self._fail(stuck, self._is_stuck())
             self.snapshot = self._take_snapshot()  # what had ended may be saved now
             return deltas
-        if len(self.scheduler.waiting) != self.snapshot.num_waiting:
+        if len(self.scheduler.order) != self.snapshot.num_waiting:
             self.snapshot = self._take_snapshot()  # others read it while the batch is computed
         self._num_steps += 1
         self._fill(plan)
@@ -502,7 +502,7 @@ class Engine:
         scheduler, cells = self.scheduler, self.scheduler.cells
         return EngineSnapshot(
             self.max_running,
-            len(scheduler.waiting),
+            len(scheduler.order),
             tuple(map(progress_of, scheduler.running)),
             cells.pool.num_free,
             cells.num_cached,

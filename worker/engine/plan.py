@@ -209,22 +209,23 @@ class Planner:
     def _in_turns(self, prompts: list[Sequence]) -> tuple[list[Sequence], bool]:
         """In the order of reading; and whether a much shorter one takes turns with who is due."""
         prompts = sorted(prompts, key=self._due)
-        shortest = min(prompts, key=_num_missing)
+        shortest = min((s for s in prompts if s.worth == prompts[0].worth), key=_num_missing)
         is_contested = shortest.num_missing <= _SHORT * prompts[0].num_missing
         if is_contested and self._short_next:
             prompts.remove(shortest)
             prompts.insert(0, shortest)
         return prompts, is_contested
 
-    def _due(self, sequence: Sequence) -> int:
-        """Who is due first is read first: tokens read when it came, and those that it misses.
+    def _due(self, sequence: Sequence) -> tuple[int, int]:
+        """Who is due first is read first: tokens read when it came, and those that it misses. Those
+        of a lower worth, see `Order`, come before.
 
         So prompts of the same length follow each other, and a short one overtakes a long one until
         as many tokens have been read as the long one has: everybody's turn comes.
         """
         if sequence.due is None:
             sequence.due = self._num_read + sequence.num_missing
-        return sequence.due
+        return sequence.worth, sequence.due
 
     def _chunks(self, prompts: list[Sequence], num_streams: int, rows: int) -> Runs:
         """Give the rows to the prompts in order; to the others only where all that they want fits.

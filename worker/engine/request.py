@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
+from worker.account import NOBODY, Account
 from worker.engine.sampling import SEED_RANGE, SamplingParams, check_sampling
 from worker.errors import ContextLengthError, RequestError
 from worker.limits import LOGPROBS, STOP, STOPS
@@ -161,13 +162,17 @@ class GenerationParams(msgspec.Struct, frozen=True, kw_only=True):
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One sequence to continue.
 
-    copy  its number among the copies of one prompt
+    copy      its number among the copies of one prompt
+    priority  the lower number comes first
+    account   whose it is
     """
 
     id: str
     prompt: Prompt
     params: GenerationParams = GenerationParams()
     copy: int = 0
+    priority: int = 0
+    account: Account = NOBODY
 
     @property
     def num_tokens(self) -> int:

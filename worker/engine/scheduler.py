@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from collections.abc import Callable
 
 import msgspec
@@ -15,7 +14,8 @@ from worker.engine.drafts.guesser import Guesser
 from worker.engine.kv.cells import Cells
 from worker.engine.kv.keeper import Keeper
 from worker.engine.kv.layout import Layout
-from worker.engine.kv.prefix import Prefixes
+from worker.engine.kv.prefix import Match, Prefixes
+from worker.engine.order import Order
 from worker.engine.plan import Planner, StepPlan, Turns
 from worker.engine.scoring import ScoredSequence
 from worker.engine.sequence import RESERVE, Sequence
@@ -29,7 +29,7 @@ _LOOKED_AT = 8
 class Scheduler:
     """Queue and running set, over the KV cache. The engine's thread calls everything.
 
-    waiting   first in, first out; a sequence that was put back goes to the front
+    order     the queue, which says who comes first
     running   in order of admission, so the last one is the youngest
     stuck     a waiting sequence that cannot run, although nobody else does
     only_writes  the last step read no part of a prompt, and nobody waited
@@ -47,7 +47,7 @@ class Scheduler:
         stats: Stats,
     ) -> None:
         """cost, guesser, stats: the engine's own, which learn and grow here"""
-        self.waiting: deque[Sequence] = deque()
+        self.order = Order(clock)
         self.running: list[Sequence] = []
         self.stuck: Sequence | None = None
         self.cells = Cells(backend)
@@ -66,20 +66,19 @@ class Scheduler:
     @property
     def is_idle(self) -> bool:
         """Whether nothing waits, nothing runs and everything that ended is saved."""
-        return not self.waiting and not self.running and not self.keeper.has_work
+        return not self.order and not self.running and not self.keeper.has_work
 
     def add(self, sequence: Sequence) -> None:
         if self._guesser is not None and not isinstance(sequence, ScoredSequence):
             sequence.draft = self._guesser.new_draft(sequence)
-        self.waiting.append(sequence)
+        self.order.add(sequence)
 
     def remove(self, sequence: Sequence) -> None:
         """Forget a sequence, wherever it is; what it computed stays as cache."""
         if sequence is self.stuck:
             self.stuck = None
-        if sequence.slot is None:
-            self.waiting.remove(sequence)
-        else:
+        self.order.end(sequence, ran=sequence.slot is not None)
+        if sequence.slot is not None:
             slot = self._take_slot(sequence)
             self.cells.retire(slot)
             if isinstance(sequence, ScoredSequence):
@@ -92,6 +91,7 @@ class Scheduler:
         if sequence.slot is None:
             self.remove(sequence)
         else:
+            self.order.end(sequence, ran=True)
             self.cells.clear(self._take_slot(sequence))
 
     def empty(self) -> None:
@@ -103,7 +103,7 @@ class Scheduler:
 
     def observe(self, plan: StepPlan, seconds: float) -> None:
         """Learn what a step like this costs."""
-        self.only_writes = not plan.prompt_rows and not self.waiting
+        self.only_writes = not plan.prompt_rows and not self.order
         rows = plan.decode_rows + len(plan.padding)
         if plan.ahead_rows:  # nothing is chosen from them
             return
@@ -125,7 +125,7 @@ class Scheduler:
     def schedule(self, now: float) -> StepPlan:
         """What the next step computes; no runs where nobody is there.
 
-        The youngest are put back into the queue when the others need their cells. What moves
+        Who comes last is put back into the queue when the others need its cells. What moves
         between cells and memory moves here, between two steps.
         """
         self.keeper.begin()
@@ -146,7 +146,7 @@ class Scheduler:
                 break
             if len(self.running) == 1:
                 raise AssertionError(f"{self.running[0].id} alone gets no rows")
-            self.put_back(self.running[-1])
+            self.put_back(self.order.last(self.running))
             self.keeper.save_ended()
             self.prefixes.follow_all()
         self.cells.make_room(plan.num_rows)
@@ -157,7 +157,7 @@ class Scheduler:
 
         Behind a decode, which empties the CPU's caches, to look after all else takes 28 µs.
         """
-        if not self.only_writes or len(self.running) != 1 or self.waiting or self.keeper.has_work:
+        if not self.only_writes or len(self.running) != 1 or self.order or self.keeper.has_work:
             return False
         sequence, slot = self.running[0], self.running[0].slot
         return (
@@ -187,7 +187,7 @@ class Scheduler:
 
     def _find_room(self) -> None:
         """Give sequences that outgrow the layout another one, or put them back until they can."""
-        self.layout.consider_streams(self.waiting[0] if self.waiting else None)
+        self.layout.consider_streams(self.order.next())
         for sequence in reversed(self.running):
             alone = len(self.running) == 1
             if not self.layout.has_room(sequence.num_known) and not self.layout.unify(now=alone):
@@ -197,17 +197,17 @@ class Scheduler:
     def relieve(self) -> Sequence | None:
         """Make room where the cache is fuller than the books say, so that the step can be retried.
 
-        Evicts all that is cached, or else puts back the youngest. Returns the only sequence left
+        Evicts all that is cached, or else puts back who comes last. Returns the only sequence left
         where neither is possible: it cannot go on.
         """
         if self.cells.cached:
             while self.cells.cached:
                 self.cells.evict()
             return None
-        youngest = self.running[-1]
+        last = self.order.last(self.running)
         if len(self.running) == 1:
-            return youngest
-        self.put_back(youngest)
+            return last
+        self.put_back(last)
         return None
 
     def isolate(self, plan: StepPlan) -> Sequence | None:
@@ -224,31 +224,48 @@ class Scheduler:
         return guilty
 
     def _admit(self, now: float) -> None:
-        """Move sequences from the queue into slots while their known tokens fit."""
-        cells, prefixes = self.cells, self.prefixes
-        while self.waiting and len(self.running) < self._max_running:
-            sequence = self.waiting[0]
-            room = min(sequence.num_known + RESERVE, sequence.limit)
-            if not self.layout.has_room(room) and not self.layout.unify():
-                if not self.running:
-                    self.stuck = sequence
-                return
-            match = prefixes.match(sequence, self.running)
-            needed = cells.pool.num_live + sequence.num_known + RESERVE
-            needed += sum(prefixes.num_unshared(s) + RESERVE for s in self.running)
-            if match.slot is not None:
-                needed += cells.pool.num_idle(match.slot, match.num_tokens) - match.num_tokens
-            if self.running and self.layout.is_shared and needed > cells.pool.num_cells:
-                return
-            self.waiting.popleft()
-            coming = itertools.islice(self.waiting, _LOOKED_AT)
-            sequence.slot = prefixes.slot_for(sequence, match, self.running, coming)
-            prefixes.follow(sequence)  # at once: the next admission may evict what it shares
+        """Move sequences from the queue into slots while their known tokens fit, or others make
+        way."""
+        while (sequence := self.order.next()) is not None:
+            while (match := self._place_for(sequence)) is None:
+                if not self._make_way(sequence):
+                    return
+            self.order.admit(sequence)
+            coming = itertools.islice(self.order, _LOOKED_AT)
+            sequence.slot = self.prefixes.slot_for(sequence, match, self.running, coming)
+            self.prefixes.follow(sequence)  # at once: the next one may evict what it shares
             if not sequence.was_put_back:
                 sequence.admitted_at = now
                 waited = now - sequence.submitted_at
                 self._stats.queue_time = self._stats.queue_time.plus(waited)
             self.running.append(sequence)
+
+    def _place_for(self, sequence: Sequence) -> Match | None:
+        """What is known of a sequence, if it can have a slot and cells now; else None."""
+        cells, prefixes = self.cells, self.prefixes
+        if len(self.running) >= self._max_running:
+            return None
+        room = min(sequence.num_known + RESERVE, sequence.limit)
+        if not self.layout.has_room(room) and not self.layout.unify():
+            if not self.running:
+                self.stuck = sequence
+            return None
+        match = prefixes.match(sequence, self.running)
+        needed = cells.pool.num_live + sequence.num_known + RESERVE
+        needed += sum(prefixes.num_unshared(s) + RESERVE for s in self.running)
+        if match.slot is not None:
+            needed += cells.pool.num_idle(match.slot, match.num_tokens) - match.num_tokens
+        if self.running and self.layout.is_shared and needed > cells.pool.num_cells:
+            return None
+        return match
+
+    def _make_way(self, sequence: Sequence) -> bool:
+        """Put aside the state of one that runs and comes behind this one; whether there was one."""
+        rival = self.order.rival(sequence, self.running)
+        if rival is None or not self.keeper.put_aside(_slot_of(rival)):
+            return False
+        self.put_back(rival)
+        return True
 
     def _plan(self, now: float) -> StepPlan:
         """Rows for those that run, as long as each stream can have a cell for its next token."""
@@ -257,23 +274,29 @@ class Scheduler:
             return self._planner.plan([], [suspect], self.cells.num_available)
         streams, prompts, others = self._split(now)
         while len(streams) > self.cells.num_available and len(self.running) > 1:
-            self.put_back(self.running[-1])
+            self.put_back(self.order.last(self.running))
             streams, prompts, others = self._split(now)
-        return self._planner.plan(
+        plan = self._planner.plan(
             streams,
             prompts,
             self.cells.num_available,
             num_others=others,
             num_turns=max(1, self._turns.num_others),
         )
+        if self.order.is_shared and plan.runs:
+            self.order.charge(plan.runs)
+        return plan
 
     def _split(self, now: float) -> tuple[list[Sequence], list[Sequence], int]:
-        """Running sequences of the key whose turn it is that wait for a token; those that have
-        more to compute; and how many of other keys wait for a token."""
+        """Running sequences whose turn it is, by account and by key, that wait for a token; those
+        that have more to compute; and how many others wait for a token."""
         active = [s for s in self.running if not self.prefixes.is_following(s)]
         streams: list[Sequence] = []
         prompts: list[Sequence] = []
         others = 0
+        if self.order.is_shared:
+            everybody, active = active, self.order.in_turn(active)
+            others = sum(s.is_stream for s in everybody) - sum(s.is_stream for s in active)
         turns = [s.turn for s in active]
         turn = self._turns.next(turns, now) if turns else b""
         for sequence, its in zip(active, turns, strict=True):
@@ -293,7 +316,7 @@ class Scheduler:
 
     def _queue_again(self, sequence: Sequence) -> None:
         sequence.was_put_back = True
-        self.waiting.appendleft(sequence)
+        self.order.put_back(sequence)
 
     def check_integrity(self) -> None:
         """Raise AssertionError when the books do not add up."""
@@ -308,7 +331,7 @@ class Scheduler:
                 )
         if sorted(s.index for s in held) != [s.index for s in self.cells.slots if s.is_running]:
             raise AssertionError(f"{len(held)} sequences run, but their slots do not")
-        stray = [s.id for s in self.waiting if s.slot is not None]
+        stray = [s.id for s in self.order if s.slot is not None]
         if stray:
             raise AssertionError(f"waiting sequences hold slots: {stray}")
 

@@ -136,7 +136,13 @@ class ScoredSequence(EngineSequence):
                 branches.append(len(tokens))
         pieces = _pieces((0, *branches, len(tokens)), job.tile)
         whole = msgspec.structs.replace(prompt, tokens=tokens, media=media, pieces=pieces)
-        request = Request(id=f"{job.request.id}.{place}", prompt=whole, params=job.params)
+        request = Request(
+            id=f"{job.request.id}.{place}",
+            prompt=whole,
+            params=job.params,
+            priority=job.request.priority,
+            account=job.request.account,
+        )
         super().__init__(request, max_length, now)
         self.job, self.place, self.suffix = job, place, suffix
         self.is_first = not job.is_begun

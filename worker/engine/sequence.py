@@ -100,6 +100,7 @@ class Sequence:
         Engine     tokens and num_known (both by `append`), num_ahead, sampler,
                    prompt_logprobs, first_token_at; of the draft what became of its guesses
         Scheduler  slot, draft, admitted_at, was_put_back, suspect_until
+        Order      worth
         Planner    last_turn, due; of the draft the guess for the coming step
         Prefixes   cached_tokens
         Stats      num_counted, last_token_at
@@ -113,6 +114,9 @@ class Sequence:
     scored_from      the first prompt token that has one
     draft            None where nothing is drafted for it
     has_line         whether its answer has a whole line
+    priority, account
+                     of its request
+    worth            with which it was admitted, see `Order`
     was_put_back     it has run before and was put back into the queue
     suspect_until    a batch with it failed that would have brought it to so many computed tokens
     last_turn        number of its last turn, where streams take turns
@@ -127,6 +131,7 @@ class Sequence:
         "_scores",
         "_seconds",
         "_stops",
+        "account",
         "admitted_at",
         "cached_tokens",
         "draft",
@@ -142,6 +147,7 @@ class Sequence:
         "num_known",
         "num_prompt",
         "params",
+        "priority",
         "prompt",
         "prompt_logprobs",
         "sampler",
@@ -151,12 +157,15 @@ class Sequence:
         "suspect_until",
         "tokens",
         "was_put_back",
+        "worth",
     )
 
     def __init__(self, request: Request, max_length: int, now: float) -> None:
         self.id = request.id
         self.prompt = request.prompt
         self.params = params = request.params
+        self.priority = self.worth = request.priority
+        self.account = request.account
         self.num_prompt = len(request.prompt.tokens)
         self.limit = max_length
         if params.max_tokens is not None:

@@ -60,7 +60,8 @@ class Stats(msgspec.Struct):
     sampled_tokens    tokens that the model chose
     num_drafts        guesses that were verified: drafted_tokens, accepted_tokens of them right
     num_rearranged    times that the cells were made anew, for another layout
-    num_preempted     times that a running sequence was put back into the queue for want of cells
+    num_preempted     times that a running sequence was put back into the queue: cells were few, or
+                      another one came first
     num_stalls        times that a stream waited for its next token longer than it may
     num_busy          sequences that ran, counted in each step
     longest           tokens of the longest sequence that has ended or was put back
@@ -256,7 +257,7 @@ class EngineSnapshot(msgspec.Struct, frozen=True):
                   cells of the KV cache that nobody holds, that only ended sequences hold, and
                   that running sequences hold
     num_steps     batches that were computed or failed, since the start
-    num_preempted times that a running sequence was put back into the queue for want of cells
+    num_preempted as in `Stats`
     stats         sums since the start, the engine's own: they go on growing, `copy` stands still
     kept          states of ended sequences outside of the KV cache
     """

@@ -27,7 +27,7 @@ class Lane(Protocol):
 
     @property
     def max_length(self) -> int: ...
-    def check_place(self, besides: int = 0) -> None: ...
+    def check_place(self, besides: int = 0, account: str = "") -> None: ...
     def place(self) -> AbstractContextManager[None]: ...
     def submit(self, requests: Sequence[Request], *, param: str = "n") -> Stream: ...
     def status_of(self, request_id: str) -> SequenceStatus | None: ...
@@ -45,6 +45,7 @@ class Stream:
     watcher: who wants to know how its requests end
     ids: of its requests, in order
     key: of their prompts
+    account: the name of the one whose they are
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Stream:
     ) -> None:
         """catch_up: puts in what has been said and is not here yet"""
         self.wants_all = False
+        self.account = ""
         self.direct: Callable[[Sequence[Delta]], bool] | None = None
         self.ids = tuple(ids)
         self.key = key

@@ -210,16 +210,30 @@ class EngineThread:
         finally:
             self._jobs.discard(future)
 
-    def check_place(self, besides: int = 0) -> None:
+    def check_place(self, besides: int = 0, account: str = "") -> None:
         """Raise QueueFullError or UnavailableError where no request can be accepted now.
 
         besides: requests that will take a place before this one does
+        account: whose it is, see `_check_share`
         """
         if self._closing is not None:
             raise self._closing
+        self._check_share(account, 1)
         if self.num_streams + besides >= self.max_streams:
             raise QueueFullError(
                 f"{self.max_streams} requests run or wait already.", hint="Try again shortly."
+            )
+
+    def _check_share(self, account: str, count: int) -> None:
+        """Raise QueueFullError where an account with a name would have more than half of the
+        places: others come to the queue that it fills."""
+        if not account or self.num_streams < self.max_streams // 2 - count:
+            return
+        held = sum(stream.account == account for stream in self._streams.values())
+        if held + count > max(self.engine.max_running, self.max_streams // 2):
+            raise QueueFullError(
+                f"{account} has {held} requests that run or wait already.",
+                hint="Try again shortly.",
             )
 
     @contextlib.contextmanager
@@ -252,8 +266,11 @@ class EngineThread:
             raise QueueFullError(
                 f"{self.num_streams} requests run or wait already.", hint="Try again shortly."
             )
+        account = requests[0].account.name
+        self._check_share(account, len(requests))
         ids, key = [request.id for request in requests], requests[0].prompt.key
         stream = Stream(ids, self.abort, self._outbox.empty, key)
+        stream.account = account
         for request in requests:
             self._streams[request.id] = stream
             self._inbox.put(request)

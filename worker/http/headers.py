@@ -13,9 +13,10 @@ import uuid
 from typing import Any
 
 from worker import log
+from worker.account import NOBODY, Account
 from worker.errors import NotAuthenticatedError
 from worker.http import paths
-from worker.keys import KeyFile, keys_of
+from worker.keys import KeyFile, accounts_of
 from worker.limits import REQUEST_ID
 from worker.values import ANY_ORIGIN, LOCAL_ORIGINS
 
@@ -40,7 +41,7 @@ class Auth:
 
     def __init__(self, key: str | None, file: KeyFile | None) -> None:
         self._key, self._file = key, file
-        self._digests = _digests(keys_of(key, file))
+        self._digests = _digests(accounts_of(key, file))
 
     def read_again(self) -> None:
         """Take what the key file holds now. One that cannot be used changes nothing.
@@ -57,7 +58,7 @@ class Auth:
                 "the keys stay as they were", reason=reason, count=self.num_keys
             )
             return
-        self._digests = _digests(keys_of(self._key, file))
+        self._digests = _digests(accounts_of(self._key, file))
         log.get("auth").info("the keys were read again", count=self.num_keys)
 
     @property
@@ -65,10 +66,11 @@ class Auth:
         """Keys that count; 0: everybody may."""
         return len(self._digests)
 
-    def check(self, path: str, headers: _Fields) -> None:
-        """Raise NotAuthenticatedError; only headers are looked at, so no body needs to be read."""
+    def check(self, path: str, headers: _Fields) -> Account:
+        """Whose key it is. Raises NotAuthenticatedError; only headers are looked at, so no body
+        needs to be read."""
         if not self._digests or path in paths.HEALTH:
-            return
+            return NOBODY
         given = _key_in(headers)
         if not given:
             raise NotAuthenticatedError(
@@ -78,12 +80,14 @@ class Auth:
             )
         digest = _digest(given)
         # Each key is compared, also behind the one that fits: time does not tell which it was.
-        if not sum([hmac.compare_digest(digest, known) for known in self._digests]):
+        fits = [hmac.compare_digest(digest, known) for known in self._digests]
+        if not sum(fits):
             raise NotAuthenticatedError("The API key is wrong.")
+        return list(self._digests.values())[fits.index(True)]
 
 
-def _digests(keys: tuple[str, ...]) -> tuple[bytes, ...]:
-    return tuple({_digest(key.encode()): None for key in keys})
+def _digests(accounts: dict[str, Account]) -> dict[bytes, Account]:
+    return {_digest(key.encode()): account for key, account in accounts.items()}
 
 
 def _digest(key: bytes) -> bytes:
@@ -108,8 +112,10 @@ def _key_in(headers: _Fields) -> bytes:
 _METHODS = b"GET, HEAD, POST, DELETE"
 # What scripts may read besides the few that they always may.
 _EXPOSED = (
-    b"x-request-id, x-correlation-id, request-id, x-typesafe-request-id, retry-after,"
-    b" www-authenticate"
+    b"x-request-id, x-correlation-id, request-id, x-typesafe-request-id, retry-after, "
+    b"www-authenticate, "
+    b"x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests, "
+    b"x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"
 )
 _MAX_AGE_S = b"600"
 _LOCAL = re.compile(rb"https?://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?")

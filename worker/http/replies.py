@@ -15,6 +15,7 @@ from worker.errors import (
     ContextLengthError,
     NotAuthenticatedError,
     QueueFullError,
+    RateLimitError,
     RequestError,
     UnavailableError,
     WorkerError,
@@ -77,7 +78,7 @@ def reply_of_ours(error: Exception) -> tuple[int, ErrorReply, dict[str, str]]:
     if isinstance(error, WorkerError):
         status, code, message = error.http_status, error.code, str(error)
         param = error.param if isinstance(error, RequestError) else None
-        if isinstance(error, QueueFullError | UnavailableError):
+        if isinstance(error, QueueFullError | RateLimitError | UnavailableError):
             headers["retry-after"] = str(error.retry_after_s)
         if isinstance(error, NotAuthenticatedError):
             headers["www-authenticate"] = "Bearer"

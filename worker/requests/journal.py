@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from worker import log
 from worker.errors import NotFoundError
 from worker.http import paths
+from worker.requests.quota import Quotas
 from worker.requests.record import RequestRecord, enter
-from worker.requests.views import EndedRequest, Speed
+from worker.requests.views import AccountUsage, EndedRequest, Speed
 
 if TYPE_CHECKING:  # the gate answers before there is an engine
     from worker.engine.stats import EngineSnapshot
@@ -68,11 +69,13 @@ class Outcomes:
 
     by_route  (route, status) -> answers; `other` are paths that are no route
     errors    (code, status) -> answers that told of an error, also in the middle of a stream
+    usage     name of a key -> what its requests used, once they have ended
     """
 
     def __init__(self) -> None:
         self.by_route: Counter[tuple[str, str]] = Counter()
         self.errors: Counter[tuple[str, str]] = Counter()
+        self.usage: dict[str, AccountUsage] = {}
 
     def note(self, route: str | None, status: int | None, code: str | None) -> None:
         """One has ended.
@@ -88,6 +91,15 @@ class Outcomes:
         if code is not None:
             known = (code, shown) in self.errors or len(self.errors) < _MOST
             self.errors[code if known else OTHER, shown] += 1
+
+    def note_usage(self, name: str, ended: EndedRequest) -> None:
+        """A request with a key of that name has ended."""
+        usage = self.usage.setdefault(name, AccountUsage())
+        usage.requests += 1
+        usage.refused += ended.outcome == "refused"
+        usage.prompt_tokens += ended.prompt_tokens
+        usage.cached_tokens += ended.cached_tokens
+        usage.generated_tokens += ended.generated_tokens
 
 
 # Of those that are refused before their body is read: lines in a second. Hundreds may come at
@@ -192,6 +204,7 @@ class Journal:
     num_ended, num_errors  since the start; refused ones are among them
     lines       of the log
     outcomes    how all requests were answered
+    quotas      what keys may ask in a minute
     spans       gets each request that ended and was work or refused; None: without --otel
     closing     set when the process begins to leave: who watches is told so
     """
@@ -206,6 +219,7 @@ class Journal:
         self.speeds = Speeds()
         self.num_ended = self.num_errors = 0
         self.outcomes = Outcomes()
+        self.quotas = Quotas()
         self.lines = Lines() if lines else None
         self.spans: Spans | None = None
         self.closing = asyncio.Event()
@@ -250,6 +264,10 @@ class Journal:
         if not record.is_told:
             return
         ended = record.summary(self.model)
+        if record.quota is not None:
+            record.quota.take_tokens(ended.prompt_tokens + ended.generated_tokens)
+        if record.account.name:
+            self.outcomes.note_usage(record.account.name, ended)
         self.recent.appendleft(ended)
         self.num_ended += 1
         self.num_errors += ended.outcome == "error"

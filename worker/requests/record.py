@@ -7,7 +7,9 @@ import time
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Protocol
 
+from worker.account import NOBODY
 from worker.errors import CancelledError, LeftError
+from worker.requests.quota import Quota
 from worker.requests.views import EndedRequest, LiveRequest, Outcome
 
 if TYPE_CHECKING:  # the gate answers before there is an engine
@@ -40,6 +42,8 @@ class RequestRecord:
     pattern    method and pattern of its path, where it is a route: POST /v1/jobs/{id}/cancel
     unknown    fields of its body that are not known and would change the answer
     trace      headers that name the span in which its client asks
+    account    whose key it has
+    quota      what that may ask in a minute; None: as much as it likes
     """
 
     __slots__ = (
@@ -50,11 +54,13 @@ class RequestRecord:
         "_journal",
         "_preparing",
         "_status",
+        "account",
         "correlation_id",
         "id",
         "is_early",
         "is_poll",
         "pattern",
+        "quota",
         "route",
         "streaming",
         "trace",
@@ -72,6 +78,8 @@ class RequestRecord:
         self.pattern: str | None = None
         self.trace: dict[str, str] = {}
         self.unknown: tuple[str, ...] = ()
+        self.account = NOBODY
+        self.quota: Quota | None = None
         self._journal = journal
         self._began = time.monotonic()
         self._status: int | None = None

@@ -153,6 +153,27 @@ class LiveReply(msgspec.Struct, frozen=True, kw_only=True):
     log: list[LogLine]
 
 
+class AccountUsage(msgspec.Struct):
+    """What the requests of one key used. Sums since the start; they only grow.
+
+    requests       that ended, refused ones among them
+    cached_tokens  of the prompts' tokens, that were found
+    """
+
+    requests: int = 0
+    refused: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    generated_tokens: int = 0
+
+
+class UsageReply(msgspec.Struct, frozen=True):
+    """GET /v1/usage: by the name of a key."""
+
+    data: dict[str, AccountUsage]
+    object: str = "usage"
+
+
 class RequestCancelled(msgspec.Struct, frozen=True):
     """POST /v1/requests/{id}/cancel. requests: how many had this id; all were cancelled."""
 

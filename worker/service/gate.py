@@ -130,6 +130,7 @@ class Gate:
                 status = message["status"]
                 unknown = json.dumps(record.unknown).encode()
                 told = [(b"x-unknown-fields", unknown)] if record.unknown else []
+                told += [] if record.quota is None else record.quota.fields()
                 message = {**message, "headers": [*message["headers"], *fields, *told]}
             elif head:  # with its first part all is said, also of events that would not end
                 message = {"type": "http.response.body", "body": b"", "more_body": False}
@@ -164,7 +165,7 @@ class Gate:
             return WholeAnswer(200, [(b"content-length", b"0"), *preflight, *entrance.fields], b"")
         is_page = self._has_page and page.is_wanted(scope)
         error = self._hosts.refusal_of(scope["headers"]) or (
-            page.refusal_of(scope) if is_page else self._refusal(scope)
+            page.refusal_of(scope) if is_page else self._refusal(scope, entrance.record)
         )
         if error is not None:
             return _refusal_of(scope, entrance, error)
@@ -173,13 +174,14 @@ class Gate:
             return whole._replace(fields=[*whole.fields, *entrance.fields])
         return None
 
-    def _refusal(self, scope: Any) -> WorkerError | None:
+    def _refusal(self, scope: Any, record: RequestRecord) -> WorkerError | None:
         """Why this cannot be answered now, or None."""
         state, path = self._worker.state, scope["path"]
         try:
-            self.auth.check(path, scope["headers"])
+            record.account = self.auth.check(path, scope["headers"])
         except NotAuthenticatedError as error:
             return error
+        record.quota = self._journal.quotas.of(record.account)
         if GUEST in scope and path not in paths.HEALTH:
             return UnavailableError(
                 "There are too many connections.", hint="Try again.", code=CONNECTIONS.code
@@ -188,7 +190,8 @@ class Gate:
             try:
                 if path in paths.WRITING or path in paths.DECIDING:
                     self._worker.loaded.check_writes()
-                self._worker.loaded.engine.check_place(self._num_entering)
+                engine, name = self._worker.loaded.engine, record.account.name
+                engine.check_place(self._num_entering, name)
             except RequestError as error:
                 return error
         if paths.passes(path, state):
@@ -212,4 +215,5 @@ def _refusal_of(scope: Any, entrance: _Entrance, error: WorkerError) -> WholeAns
     body = msgspec.json.encode(error_body(scope["path"], status, reply))
     fields = [(name.encode(), value.encode()) for name, value in headers.items()]
     fields += [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    fields += [] if entrance.record.quota is None else entrance.record.quota.fields()
     return WholeAnswer(status, [*fields, *entrance.fields], body)

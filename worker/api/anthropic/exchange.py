@@ -34,6 +34,7 @@ from worker.api.anthropic.schemas import (
     ToolUseBlock,
 )
 from worker.api.intake.generation import Generation
+from worker.api.intake.priority import anthropic_tier_of
 from worker.chat.reader import Arguments, CallBegun, CallEnded, ChatEvent, Content, Thought
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
@@ -195,6 +196,7 @@ class MessageExchange(DeltaExchange):
         self._said = AnswerState(generation.reader())
         self._blocks = Blocks(shows_thoughts=shows_thoughts)
         self._warnings = generation.warnings
+        self._tier = anthropic_tier_of(generation.priority)
         self._tally = Tally(generation.num_prompt_tokens, stream.ids)
         self._stopped_by: str | None = None
         self._has_begun = False
@@ -235,7 +237,7 @@ class MessageExchange(DeltaExchange):
             content=content,
             stop_reason=ending and ending.stop_reason,
             stop_sequence=ending and ending.stop_sequence,
-            usage=self._usage(),
+            usage=msgspec.structs.replace(self._usage(), service_tier=self._tier),
             warnings=self._warnings or msgspec.UNSET,
         )
 

@@ -3,7 +3,7 @@ events that build it."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
@@ -11,6 +11,7 @@ from worker.api.intake.bounds import at_least, items, one_of, texts
 from worker.api.intake.chat.content_parts import MessageContent
 from worker.api.intake.chat.tools import DeclaredTools
 from worker.api.intake.constraints import FormFields
+from worker.api.intake.priority import ANTHROPIC_TIERS
 from worker.api.intake.thinking import ChatFields
 from worker.chat.thinking import EffortWord
 from worker.limits import MESSAGES, STOP, STOPS
@@ -62,8 +63,11 @@ class MessagesRequest(ChatFields, kw_only=True):
     output_config   how much the model is to think, and what its text must be
     output_format   the older place of output_config.format
     thread          a conversation that the server is to hold; it is refused
+    service_tier    both words are the same priority here
     stream          true: events
     """
+
+    tiers: ClassVar[tuple[str, ...]] = ANTHROPIC_TIERS
 
     messages: Annotated[list[MessageParam | None] | None, items(MESSAGES.most, least=1)] = None
     system: MessageContent = None
@@ -74,6 +78,7 @@ class MessagesRequest(ChatFields, kw_only=True):
     output_config: OutputConfig | None = None
     output_format: dict[str, Any] | None = None
     thread: dict[str, Any] | None = None
+    service_tier: Annotated[str | None, one_of(*ANTHROPIC_TIERS)] = None
     stream: bool | None = None
 
 
@@ -108,13 +113,17 @@ class OutputDetails(msgspec.Struct):
 
 
 class MessageUsage(msgspec.Struct):
-    """Tokens. input_tokens: of the prompt, that the cache did not give."""
+    """Tokens. input_tokens: of the prompt, that the cache did not give.
+
+    service_tier  of a message: standard, priority or batch, by the priority of its request
+    """
 
     input_tokens: int
     cache_creation_input_tokens: int
     cache_read_input_tokens: int
     output_tokens: int
     output_tokens_details: OutputDetails
+    service_tier: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class MessageReply(msgspec.Struct, tag_field="type", tag="message", kw_only=True):

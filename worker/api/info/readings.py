@@ -44,7 +44,21 @@ def readings(
     yield Reading("counter", "worker_http_requests", text, by_route, ("route", "status"))
     text, by_code = "Answers that told of an error, by its code", outcomes.errors
     yield Reading("counter", "worker_errors", text, by_code, ("code", "status"))
+    yield from _usage(outcomes)
     yield from _times(engine)
+
+
+def _usage(outcomes: Outcomes) -> Iterator[Reading]:
+    """By the names of keys, where some have one."""
+    for field, name, text in (
+        ("requests", "worker_account_requests", "Ended requests, by the name of their key"),
+        ("refused", "worker_account_requests_refused", "Refused ones of them"),
+        ("prompt_tokens", "worker_account_prompt_tokens", "Prompt tokens of ended requests"),
+        ("cached_tokens", "worker_account_cached_tokens", "Those of them that were found"),
+        ("generated_tokens", "worker_account_tokens_generated", "Sampled tokens of these requests"),
+    ):  # fmt: skip
+        values = {(key,): getattr(used, field) for key, used in outcomes.usage.items()}
+        yield Reading("counter", name, text, values, ("account",))
 
 
 def _gauges(worker: Worker, loaded: Loaded, engine: EngineSnapshot) -> Iterator[Reading]:
@@ -125,7 +139,8 @@ def _counters(engine: EngineSnapshot) -> Iterator[Reading]:
         ("worker_cache_disk_written_bytes", "Kept states written", kept.disk_written),
         ("worker_cache_disk_read_bytes", "Kept states read again", kept.disk_read),
         ("worker_cache_disk_errors", "Files damaged, unreadable, unwritten", kept.disk_errors),
-        ("worker_preemptions", "Sequences put back for want of cells", engine.num_preempted),
+        ("worker_preemptions", "Sequences put back, for want of cells or for one that comes first",
+         engine.num_preempted),
         ("worker_rearrangements", "Times that the cells were made anew, for another layout",
          stats.num_rearranged),
         ("worker_stalls", "Tokens later than --max-stall-ms after the one before",

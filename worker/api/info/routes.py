@@ -20,11 +20,13 @@ from worker.api.intake.adapters import MODEL_ID, adapter_at
 from worker.api.intake.body import HttpRequest, read_json
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.origins import Asker
-from worker.errors import NotFoundError, RequestError
+from worker.errors import ForbiddenError, NotFoundError, RequestError
 from worker.http import paths
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 from worker.requests.journal import Journal
+from worker.requests.record import current
+from worker.requests.views import UsageReply
 from worker.values import name
 
 
@@ -97,6 +99,18 @@ async def metrics(
     accept = request.headers.get("accept", "")
     text, media_type = metrics_text(worker, loaded, journal.outcomes, window, accept)
     return Response(text, media_type=media_type, headers=_STARTED)
+
+
+@get("/v1/usage", summary="Usage by key")
+async def usage(worker: Worker, journal: Journal) -> Response[bytes]:
+    """With a key that is an admin's; without any, from this machine only."""
+    record = current()
+    if worker.settings.api_keys and not (record is not None and record.account.is_admin):
+        raise ForbiddenError(
+            "Only an admin's key may read what others used.",
+            hint="Write admin behind the key in the file of --api-key-file.",
+        )
+    return json_response(UsageReply(journal.outcomes.usage))
 
 
 # Levels 1 and 2 of vLLM's differ in where it keeps weights; here they are in their file.
@@ -195,6 +209,12 @@ API = Api(
             notes="Requests that arrive meanwhile wait, and wake it again.",
         ),
         Described(handler=wake_up, asker=Asker.LOCAL, gives={JSON: Sleeping}),
+        Described(
+            handler=usage,
+            asker=Asker.LOCAL,
+            gives={JSON: UsageReply},
+            notes="By the names of keys, since the start. 403 without an admin's key.",
+        ),
         Described(handler=is_sleeping, gives={JSON: Sleeping}),
         Described(
             handler=model_ready,

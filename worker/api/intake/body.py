@@ -31,13 +31,13 @@ _MOST_LOGGED = 256
 
 # Change no answer here.
 _HARMLESS = frozenset(
-    "user metadata store service_tier safety_identifier prompt_cache_key "
+    "user metadata store safety_identifier prompt_cache_key "
     "prompt_cache_retention prediction cache_control betas anthropic_version "
     "anthropic_beta context_management provider usage models route id_slot slot_id "
     "cache_prompt n_keep n_discard n_cache_reuse sse_ping_interval api_key "
     "backend_sampling t_max_prompt_ms speculative.n_max speculative.n_min "
     "speculative.p_min speculative.type keep_alive request_id include_obfuscation "
-    "priority cache_salt kv_transfer_params num_ctx num_batch num_gpu main_gpu num_thread "
+    "cache_salt kv_transfer_params num_ctx num_batch num_gpu main_gpu num_thread "
     "num_keep use_mmap use_mlock numa low_vram f16_kv".split()
 )
 # Say what happens anyway, beside null, false, 0 and what is empty.
@@ -45,7 +45,7 @@ _NEUTRAL: dict[str, Any] = {
     "skip_special_tokens": True, "spaces_between_special_tokens": True, "detokenize": True,
     "length_penalty": 1, "tfs": 1, "tfs_z": 1, "n": 1, "best_of": 1, "modalities": ["text"],
     "use_default_system_prompt": True, "normalize": True, "normalized": True,
-    "encoding_type": "float",
+    "encoding_type": "float", "service_tier": "auto",
 }  # fmt: skip
 # Refused: vLLM's fields -> the next step.
 _REFUSED = {

@@ -27,6 +27,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     warnings   what else was asked for and is not done, a sentence each
     left_out   media that the model does not get, a sentence each
     model      the name that the answer gives it
+    priority   of its requests
     """
 
     prompts: tuple[TextPrompt, ...]
@@ -37,6 +38,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     model: str = ""
+    priority: int = 0
 
     @property
     def copies(self) -> int:
@@ -79,7 +81,11 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
         name, copies = uuid.uuid4().hex, self.copies
         return [
             Request(
-                id=f"{name}-{place * copies + copy}", prompt=prompt, params=self.params, copy=copy
+                id=f"{name}-{place * copies + copy}",
+                prompt=prompt,
+                params=self.params,
+                copy=copy,
+                priority=self.priority,
             )
             for place, prompt in enumerate(self.prompts)
             for copy in range(copies)

@@ -14,11 +14,13 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from worker import log
+from worker.account import NOBODY
 from worker.api.intake.adapters import choice_of
 from worker.api.intake.body import HttpRequest, decode_json, hold_body, read_body, until_gone
 from worker.api.intake.constraints import ConstraintFields
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.generation import Generation
+from worker.api.intake.priority import priority_of
 from worker.budget import UNBOUNDED, Budget, SlowWork
 from worker.engine.request import Request
 from worker.engine.stream import Lane, Stream
@@ -126,7 +128,8 @@ class Preparing:
             each.cancel()
 
     async def body(self, request: HttpRequest, shape: type[Body]) -> Body:
-        """The body, not read where no place is left. Raises RequestError, QueueFullError."""
+        """The body, not read where no place is left. Raises RequestError, QueueFullError,
+        RateLimitError."""
         return await self.body_by(request, shape, partial(decode_json, shape=shape))
 
     async def body_by(
@@ -134,6 +137,8 @@ class Preparing:
     ) -> Made:
         """The same as `decode` reads it. shape: whose limits it has"""
         self._lane().check_place()
+        if (record := current()) is not None and record.quota is not None:
+            record.quota.take_request()
         return await read_body(request, shape, decode)
 
     async def run(
@@ -150,6 +155,8 @@ class Preparing:
         as `aside`, and RequestError or UnavailableError.
         """
         choice, record = choice_of(body, facts.adapters), current()
+        account = NOBODY if record is None else record.account
+        priority = priority_of(body, request, account)
         made = await self.make(request, body, make)
         if made.left_out:
             path = request.scope["path"] if record is None else record.route
@@ -160,6 +167,7 @@ class Preparing:
             made,
             prompts=tuple(map(choice.of, made.prompts)),
             model=choice.model,
+            priority=priority,
             warnings=made.warnings + unknown + made.left_out,
         )
         requests = generation.requests()
@@ -196,9 +204,11 @@ class Preparing:
         """Hand them to the engine, and tell the record of the request at hand. Those of a prompt
         stand side by side, `copies` of each; param: that an error names. Raises RequestError,
         QueueFullError, UnavailableError."""
-        lane = self._lane()
+        lane, record = self._lane(), current()
+        if record is not None and record.account.name:
+            whose = record.account
+            requests = [msgspec.structs.replace(each, account=whose) for each in requests]
         stream = lane.submit(requests, param=param)
-        record = current()
         if record is not None:
             record.follow(RequestWork(stream, requests, copies, lane))
         return stream

@@ -7,14 +7,15 @@ import contextlib
 import hashlib
 import re
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
 from worker.api.intake.adapters import AdapterScale
-from worker.api.intake.bounds import count_from, items, tokens_of
+from worker.api.intake.bounds import between, count_from, items, one_of, tokens_of
 from worker.api.intake.constraints import ConstraintFields, constraint_of
 from worker.api.intake.facts import ModelFacts
+from worker.api.intake.priority import TIERS
 from worker.budget import Budget
 from worker.engine.sampling import (
     INFILL,
@@ -25,7 +26,7 @@ from worker.engine.sampling import (
     check_sampling,
 )
 from worker.errors import RequestError
-from worker.limits import BIAS, BREAKER, BREAKERS
+from worker.limits import BIAS, BREAKER, BREAKERS, PRIORITY
 from worker.values import samplers
 
 Bias = float | bool | str | None
@@ -36,6 +37,8 @@ class SamplingFields(ConstraintFields, kw_only=True):
     """The model and the sampling of every API, under the names that clients use; null: not given.
 
     model               the model, or an adapter of it; where there are no adapters: anything
+    priority            the lower number comes first, as in vLLM; it counts before service_tier
+    service_tier        flex is the priority 10, priority is -10, other words are 0
     lora                adapters by their numbers, and how much each counts; others do not
     temperature         0 and less are greedy
     top_k               keep the k likeliest; 0 and less keep all
@@ -48,7 +51,11 @@ class SamplingFields(ConstraintFields, kw_only=True):
                         command line has them
     """
 
+    tiers: ClassVar[tuple[str, ...]] = TIERS
+
     model: str | None = None
+    priority: Annotated[int | None, between(-PRIORITY.most, PRIORITY.most)] = None
+    service_tier: Annotated[str | None, one_of(*TIERS)] = None
     lora: list[AdapterScale] | None = None
     temperature: float | None = None
     top_k: int | None = None

@@ -13,6 +13,7 @@ from worker import __version__
 from worker.api.answer.exchange import DeltaExchange
 from worker.api.answer.usage import Tally, Usage, progress_of, timings_of, usage_of
 from worker.api.intake.generation import Generation
+from worker.api.intake.priority import tier_of
 from worker.api.openai.schemas import AnyChoice, ChatRequest, CompletionRequest
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
@@ -76,6 +77,8 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
         )
         self._tally = Tally(generation.num_prompt_tokens, stream.ids, generation.copies)
         notes: dict[str, Any] = {"truncated": generation.truncated, "warnings": generation.warnings}
+        if body.service_tier is not None:
+            notes["service_tier"] = tier_of(generation.priority)
         self._notes = {name: told for name, told in notes.items() if told}
         self._untold = self._notes  # in no event yet
         self.head: dict[str, Any] = {

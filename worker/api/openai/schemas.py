@@ -174,6 +174,7 @@ class ChatCompletion(msgspec.Struct, kw_only=True, omit_defaults=True):
     prompt_progress: PromptProgress | msgspec.UnsetType = msgspec.UNSET
     truncated: Truncated | msgspec.UnsetType = msgspec.UNSET
     warnings: tuple[str, ...] = ()
+    service_tier: str | msgspec.UnsetType = msgspec.UNSET
     prompt_token_ids: tuple[int, ...] = ()
     verbose: TemplateReply | msgspec.UnsetType = msgspec.field(
         name="__verbose", default=msgspec.UNSET
@@ -246,3 +247,4 @@ class Completion(msgspec.Struct, kw_only=True, omit_defaults=True):
     timings: LlamaTimings | msgspec.UnsetType = msgspec.UNSET
     prompt_progress: PromptProgress | msgspec.UnsetType = msgspec.UNSET
     warnings: tuple[str, ...] = ()
+    service_tier: str | msgspec.UnsetType = msgspec.UNSET

@@ -20,6 +20,7 @@ from worker.api.intake.chat.tools import choice_of
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.generation import Generation
 from worker.api.intake.media_inputs import MediaInputs
+from worker.api.intake.priority import tier_of
 from worker.api.intake.thinking import ReasoningOptions
 from worker.api.responses.chat_input import SEALED, DeclaredFunctions, InputItem
 from worker.api.responses.items import (
@@ -86,6 +87,7 @@ class ResponseExchange(DeltaExchange):
             id=f"resp_{name}",
             created_at=int(time.time()),
             model=generation.model,
+            service_tier=tier_of(generation.priority),
             **_echo(body, generation.params.sampling, functions),
         )
         if generation.truncated is not None:

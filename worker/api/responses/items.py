@@ -139,6 +139,7 @@ class ResponseReply(msgspec.Struct, kw_only=True):
     parallel_tool_calls: bool
     previous_response_id: str | None = None
     reasoning: ReasoningOptions
+    service_tier: str
     store: bool
     temperature: float
     text: TextOptions

@@ -74,10 +74,11 @@ class Keeper:
         wait = self._spent_s + seconds
         return wait > self._max_stall and any(s.num_sampled for s in self._running)
 
-    def find(self, tokens: np.ndarray, prompt: Prompt) -> Found | None:
+    def find(self, tokens: np.ndarray, prompt: Prompt, *, must: bool = False) -> Found | None:
         """What is kept of a prompt; None where it is nothing or takes too long to bring back.
 
         tokens: int32 [n]
+        must: it is brought back, however long that takes
         """
         if self._store is None:
             return None
@@ -89,7 +90,7 @@ class Keeper:
         if whole < found.num_tokens:
             found = found._replace(num_tokens=0 if self._backend.shape.needs_rest else whole)
         wait = found.num_read * _READ_S + self.seconds(found.num_tokens)
-        return None if not found.num_common or self.holds_up(wait) else found
+        return None if not found.num_common or (self.holds_up(wait) and not must) else found
 
     def restore(self, slot: Slot, found: Found) -> tuple[int, int]:
         """Put what was found into an empty running slot.
@@ -111,6 +112,14 @@ class Keeper:
         cells.grow(slot, loaded.num_tokens)
         self._spent_s += self._clock() - started
         return loaded.num_tokens, loaded.num_read
+
+    def put_aside(self, slot: Slot) -> bool:
+        """Save what a running slot holds, however long that takes; whether all of it is kept."""
+        if not slot.length:
+            return True
+        self._save(slot)
+        tokens, key = slot.tokens[: slot.length], slot.prompt.key_after(slot.length)
+        return self._store is not None and self._store.holds(tokens, key)
 
     def save_ended(self, seconds: float = math.inf) -> None:
         """Save what has ended and is not saved yet, as far as `seconds` are enough for it."""

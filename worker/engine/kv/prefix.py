@@ -89,6 +89,7 @@ class Prefixes:
                 best, most = slot, common
         found = self._find(sequence, tokens)
         in_pieces = not isinstance(sequence, ScoredSequence)  # which pauses behind its state
+        in_pieces = in_pieces and not sequence.was_put_back  # it comes back as it was
         if not running and in_pieces and not self._backend.shape.needs_rest:
             kernels = self._backend.kernels
             # Rows of less than a tile are computed like single ones.
@@ -190,11 +191,12 @@ class Prefixes:
 
     def _find(self, sequence: Sequence, tokens: np.ndarray) -> Found | None:
         """What is kept of these tokens, of as many as the sequence can go on from."""
-        found = self._keeper.find(tokens, sequence.prompt)
+        must = sequence.was_put_back
+        found = self._keeper.find(tokens, sequence.prompt, must=must)
         if found is not None and isinstance(sequence, ScoredSequence):
             count = sequence.shareable(found.num_tokens)
             if count < found.num_tokens:
-                return self._keeper.find(tokens[:count], sequence.prompt)
+                return self._keeper.find(tokens[:count], sequence.prompt, must=must)
         return found
 
     def _bring(self, sequence: Sequence, slot: Slot, found: Found | None) -> None:

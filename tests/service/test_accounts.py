@@ -1,0 +1,184 @@
+"""Keys with names: limits, priorities, and what each used."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from tests.support import http
+from tests.support.programs.processes import Server, serving
+
+KEYS = """\
+ann-k name=ann weight=2 priority=-20 admin
+bob-k name=bob rpm=2
+cid-k name=cid tpm=50
+dan-k name=dan running=1
+plain-k
+"""
+ASKED = {"prompt": "Once", "max_tokens": 4, "temperature": 0, "ignore_eos": True}
+SAID = [{"role": "user", "content": "Hi"}]
+
+
+@pytest.fixture(scope="module")
+def shared(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
+    """A worker whose keys have names and limits."""
+    file = tmp_path_factory.mktemp("keys") / "keys"
+    file.write_text(KEYS)
+    with serving("--model", tiny, "-t", "1", "--api-key-file", file) as server:
+        yield server
+
+
+def post(
+    server: Server, key: str, body: object, path: str = "/v1/completions", **headers: str
+) -> httpx.Response:
+    """A request with somebody's key."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    sent = {"authorization": f"Bearer {key}", **named}
+    return http.post(server.url + path, json=body, headers=sent)
+
+
+def test_requests_a_minute(shared: Server) -> None:
+    """Beyond them 429, when to come again, and OpenAI's headers, on answers of either kind; the
+    openai client knows it for what it is."""
+    for left in ("1", "0"):
+        answer = post(shared, "bob-k", ASKED)
+        assert answer.status_code == 200
+        assert answer.headers["x-ratelimit-limit-requests"] == "2"
+        assert answer.headers["x-ratelimit-remaining-requests"] == left
+        assert re.fullmatch(r"[0-9.]+s|1m0s", answer.headers["x-ratelimit-reset-requests"])
+    refused = post(shared, "bob-k", ASKED)
+    assert refused.status_code == 429
+    assert refused.json()["error"]["code"] == "rate_limit_exceeded"
+    assert refused.json()["error"]["type"] == "rate_limit_error"
+    assert 0 < int(refused.headers["retry-after"]) <= 30
+    assert refused.headers["x-ratelimit-remaining-requests"] == "0"
+    assert "x-ratelimit-limit-tokens" not in refused.headers
+    client = openai.OpenAI(base_url=shared.url + "/v1", api_key="bob-k", max_retries=0)
+    with pytest.raises(openai.RateLimitError, match="bob has used its 2 requests a minute"):
+        client.completions.create(model="m", prompt="a")
+    assert post(shared, "ann-k", ASKED).status_code == 200
+    assert "x-ratelimit-limit-requests" not in post(shared, "plain-k", ASKED).headers
+
+
+def test_tokens_a_minute(shared: Server) -> None:
+    """They count once a request has ended, those of the prompt too; then the key waits."""
+    first = post(shared, "cid-k", {**ASKED, "max_tokens": 60})
+    assert first.status_code == 200
+    assert first.headers["x-ratelimit-limit-tokens"] == "50"
+    refused = post(shared, "cid-k", {"messages": SAID}, "/v1/chat/completions")
+    assert refused.status_code == 429
+    assert "cid has used its 50 tokens a minute" in refused.text
+    assert refused.headers["x-ratelimit-remaining-tokens"] == "0"
+    assert post(shared, "cid-k", {"content": "a"}, "/tokenize").status_code == 200
+
+
+def test_usage(shared: Server) -> None:
+    """An admin's key reads what each key used, by name; other keys do not, and no key is told."""
+    before = _usage(shared).get("ann", {"requests": 0, "generated_tokens": 0, "prompt_tokens": 0})
+    asked = post(shared, "ann-k", ASKED).json()["usage"]
+    after = _usage(shared)["ann"]
+    assert after["requests"] == before["requests"] + 1
+    assert after["generated_tokens"] == before["generated_tokens"] + asked["completion_tokens"]
+    assert after["prompt_tokens"] == before["prompt_tokens"] + asked["prompt_tokens"]
+    for key in ("plain-k", "dan-k"):
+        refused = http.get(shared.url + "/v1/usage", headers={"authorization": f"Bearer {key}"})
+        assert refused.status_code == 403
+        assert "admin" in refused.text
+    metrics = http.get(shared.url + "/metrics", headers={"authorization": "Bearer plain-k"}).text
+    (requests,) = re.findall(r'worker_account_requests_total\{account="ann".*\} ([0-9.]+)', metrics)
+    assert float(requests) == after["requests"]
+    assert "ann-k" not in metrics
+
+
+def _usage(server: Server) -> dict[str, Any]:
+    answer = http.get(server.url + "/v1/usage", headers={"authorization": "Bearer ann-k"})
+    assert answer.status_code == 200
+    return answer.json()["data"]
+
+
+@pytest.mark.parametrize(
+    ("key", "fields", "tier"),
+    [
+        ("ann-k", {"service_tier": "priority"}, "priority"),
+        ("ann-k", {"service_tier": "flex"}, "flex"),
+        ("ann-k", {"service_tier": "auto"}, "default"),
+        ("ann-k", {"service_tier": "flex", "priority": -3}, "priority"),
+        # A key with a name has no more than its line says, 0 where it says nothing.
+        ("dan-k", {"service_tier": "priority"}, "default"),
+        ("dan-k", {"service_tier": "flex"}, "flex"),
+        # One without a name has what it asks for.
+        ("plain-k", {"service_tier": "priority"}, "priority"),
+    ],
+)
+def test_the_tier_that_was_used(
+    shared: Server, key: str, fields: dict[str, Any], tier: str
+) -> None:
+    """Answers say it, where it was asked for."""
+    assert post(shared, key, {**ASKED, **fields}).json()["service_tier"] == tier
+    chat = {"messages": SAID, "max_tokens": 4, **fields}
+    path = "/v1/chat/completions"
+    assert post(shared, key, chat, path).json()["service_tier"] == tier
+    events = post(shared, key, {**chat, "stream": True}, path).text
+    assert events.count(f'"service_tier":"{tier}"') == 1
+    response = {"input": "Hi", "max_output_tokens": 4, **fields}
+    assert post(shared, key, response, "/v1/responses").json()["service_tier"] == tier
+
+
+def test_what_nobody_asked_for(shared: Server) -> None:
+    """Without the field only Responses and Anthropic's API tell the tier; a header is heard."""
+    assert "service_tier" not in post(shared, "plain-k", ASKED).text
+    body = {"input": "Hi", "max_output_tokens": 4}
+    assert post(shared, "plain-k", body, "/v1/responses").json()["service_tier"] == "default"
+    message: dict[str, Any] = {"messages": SAID, "max_tokens": 4}
+    for priority, tier in (("-5", "priority"), ("0", "standard"), ("7", "batch")):
+        answer = post(shared, "plain-k", message, "/v1/messages", X_Priority=priority)
+        assert answer.json()["usage"]["service_tier"] == tier
+    message["service_tier"] = "standard_only"
+    answer = post(shared, "plain-k", message, "/v1/messages", X_Priority="-5")
+    assert answer.json()["usage"]["service_tier"] == "standard"
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "headers", "param"),
+    [
+        ("/v1/completions", {"priority": 101}, {}, "priority"),
+        ("/v1/completions", {"priority": -101}, {}, "priority"),
+        ("/v1/completions", {"priority": "high"}, {}, "priority"),
+        ("/v1/completions", {"service_tier": "gold"}, {}, "service_tier"),
+        ("/v1/completions", {}, {"X_Priority": "high"}, "X-Priority"),
+        ("/v1/completions", {}, {"X_Priority": "1000"}, "X-Priority"),
+        ("/completion", {"priority": 200}, {}, "priority"),
+        ("/v1/chat/completions", {"service_tier": "standard_only"}, {}, "service_tier"),
+        ("/api/generate", {"options": {"priority": 200}}, {}, "priority"),
+    ],
+)
+def test_wrong_priorities(
+    shared: Server, path: str, fields: dict[str, Any], headers: dict[str, str], param: str
+) -> None:
+    """400 that names the field or the header."""
+    refused = post(shared, "plain-k", {**ASKED, "messages": SAID, **fields}, path, **headers)
+    assert refused.status_code == 400, refused.text
+    assert param in refused.text
+
+
+def test_anthropics_words(shared: Server) -> None:
+    """Its API takes its own words only."""
+    body = {"messages": SAID, "max_tokens": 4, "service_tier": "flex"}
+    refused = post(shared, "plain-k", body, "/v1/messages")
+    assert refused.status_code == 400
+    assert "service_tier must be auto or standard_only" in refused.text
+
+
+def test_without_keys(tiny: Path) -> None:
+    """Priorities count, nobody has limits, and this machine may ask what was used: nothing."""
+    with serving("--model", tiny, "-t", "1") as server:
+        answer = server.post({**ASKED, "priority": -3, "service_tier": "default"})
+        assert answer.json()["service_tier"] == "priority"
+        assert not [name for name in answer.headers if "ratelimit" in name]
+        assert http.get(server.url + "/v1/usage").json() == {"data": {}, "object": "usage"}
