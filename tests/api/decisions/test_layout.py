@@ -139,7 +139,7 @@ def test_a_thought_that_cannot_be_closed_is_an_error(
             reading_model.facts,
             MediaInputs(),
         )
-    assert (caught.value.code, caught.value.param) == ("no_answer_without_thought", "state")
+    assert (caught.value.code, caught.value.param) == ("always_reasons", "state")
 
 
 @pytest.mark.parametrize(

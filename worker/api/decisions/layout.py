@@ -230,6 +230,6 @@ def _without_thought(chat: ChatFormat, prompt: str, param: str) -> str:
             "The model reasons before each answer, and its chat template cannot close that.",
             param=param,
             hint="Serve a model that answers at once, or start with another --chat-template.",
-            code="no_answer_without_thought",
+            code="always_reasons",
         )
     return added

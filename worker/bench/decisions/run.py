@@ -36,7 +36,7 @@ from worker.model.calibration import DecisionCalibration, calibration_path
 _EXPECTED_S = 60.0  # of a level, until the pace is known
 
 
-class DecisionBench:
+class DecisionRun:
     """One run of a plan.
 
     questions  a file's path, or "" for the set that the plan names
