@@ -28,7 +28,8 @@ def layout_of(
     if template is not None:
         chat = ChatFormat(ChatTemplate(template, bos="<s>", eos="</s>"), {})
     decision = Decision(state or (Message(role="user", content=STATE),), ())
-    return PromptLayout(decision, chat, model.facts, MediaInputs())
+    facts = msgspec.structs.replace(model.facts, max_length=100_000)  # some templates are long
+    return PromptLayout(decision, chat, facts, MediaInputs())
 
 
 def spelled(model: ReadingModel, tokens: tuple[int, ...]) -> str:
