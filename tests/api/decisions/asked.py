@@ -31,7 +31,7 @@ class _Addresses:
 class Reader:
     """Sees pictures; their bytes are their digest."""
 
-    ready = SimpleNamespace(sees=True, hears=False)
+    ready = SimpleNamespace(kinds=("image",))
 
     def addresses(self) -> Any:
         return _Addresses()
