@@ -49,7 +49,7 @@ def packages_of(wheels: list[Path], tools: Path, log: Path) -> tuple[dict[str, A
     return document, packages
 
 
-def find_vendored(packages: Path) -> dict[str, list[Component]]:
+def vendored_parts(packages: Path) -> dict[str, list[Component]]:
     """Package -> what it holds that no index has told: llama.cpp, libraries that auditwheel copied
     into the wheel, and scripts from npm."""
     (config,) = packages.glob("llama_cpp/lib/cmake/llama/llama-config.cmake")
@@ -111,7 +111,7 @@ def make_release(folder: Path, tools: Path) -> None:
     log = ROOT / ".venv-wheel" / "release.log"
     source = make_source(folder, log)
     document, packages = packages_of(wheels, tools, log)
-    add_vendored(document, find_vendored(packages), project_version())
+    add_vendored(document, vendored_parts(packages), project_version())
     sbom = folder / SBOM
     sbom.write_text(json.dumps(document, indent=2, sort_keys=True) + "\n")
     files = [*wheels, source, sbom]

@@ -87,7 +87,7 @@ def test_parts_that_no_index_has_told(tmp_path: Path) -> None:
         "components": [{"name": "llama_cpp_python", "bom-ref": "bindings"}],
         "dependencies": [{"ref": "root", "dependsOn": ["bindings"]}, {"ref": "bindings"}],
     }
-    release.add_vendored(document, release.find_vendored(tmp_path), "3.1")
+    release.add_vendored(document, release.vendored_parts(tmp_path), "3.1")
     assert document["metadata"]["component"]["version"] == "3.1"
     assert names_of(document) == {"llama-cpp-python", "llama.cpp", "libgomp", "a-dist"}
     assert below(document, "gguf-worker") == {"bindings", "pkg:npm/a-dist@1.2.3"}

@@ -67,8 +67,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what the run may take, such as 90s, 5m or 1h: if that is too short for everything, "
         "less is measured (5m; 75s with --quick, 1h with --thorough)")  # fmt: skip
     effort = parser.add_mutually_exclusive_group()
-    effort.add_argument("--quick", action="store_true",
-                        help="fewer levels, one stream, fewer repetitions, less text")  # fmt: skip
+    effort.add_argument(
+        "--quick",
+        action="store_true",
+        help="fewer levels, one stream, fewer repetitions and less text",
+    )
     effort.add_argument("--thorough", action="store_true", help="more repetitions")
     add("--max-kld", type=reader(number(0, math.inf)), metavar="NATS",
         help="divergence from the reference that a recommended level may have (0.05)")  # fmt: skip

@@ -134,7 +134,9 @@ def test_read_only(client: anthropic.Anthropic) -> None:
 
 def test_threads(client: anthropic.Anthropic) -> None:
     """The official package's tool runner asks for a thread, is refused, and goes on without."""
-    runner = client.beta.messages.tool_runner(model="any", max_tokens=4, tools=[], messages=HELLO)
+    runner = client.beta.messages.tool_runner(
+        model="any", max_tokens=4, tools=[], messages=HELLO, temperature=0
+    )
     assert runner.until_done().stop_reason == "max_tokens"
     with pytest.raises(anthropic.BadRequestError) as caught:
         client.beta.messages.create(
