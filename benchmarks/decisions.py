@@ -79,7 +79,7 @@ def nothing(_: Sequence[Score]) -> Iterable[int]:
     return ()
 
 
-class DecisionBench:
+class ScoringBench:
     """An engine over a model in this process."""
 
     def __init__(self, path: str, threads: int) -> None:
@@ -141,7 +141,7 @@ class DecisionBench:
             self.backend.drop(slot)
 
 
-def logprobs(bench: DecisionBench) -> str:
+def logprobs(bench: ScoringBench) -> str:
     """The largest differences of a probability to those of a chat's first token, which is computed
     in the same pieces, and of echo, which computes the whole text at once."""
     plan = bench.plan(state_of(1, 60), statements(3))
@@ -164,7 +164,7 @@ def logprobs(bench: DecisionBench) -> str:
     return "; ".join(f"{name} {differ:.1e}" for name, differ in worst.items())
 
 
-def counts(bench: DecisionBench) -> str:
+def counts(bench: ScoringBench) -> str:
     """Tokens that 400 statements compute over 2,000 tokens, and a second request."""
     bench.forget()
     plan = bench.plan(state_of(2, 1_500), statements(MANY))
@@ -178,7 +178,7 @@ def counts(bench: DecisionBench) -> str:
     )
 
 
-def suffix(bench: DecisionBench, rounds: int) -> str:
+def suffix(bench: ScoringBench, rounds: int) -> str:
     """CPU time of a statement with a cached state, and of a bare decode of the same rows."""
     state = state_of(3, 750)
     bench.score(bench.plan(state, statements(1)))
@@ -207,7 +207,7 @@ def suffix(bench: DecisionBench, rounds: int) -> str:
     return f"CPU ms {ms:.1f} / {bare_ms:.1f}: {quotients(*taken)}"
 
 
-def noise(bench: DecisionBench) -> str:
+def noise(bench: ScoringBench) -> str:
     """Largest and 95th percentile of differences of ln p of yes to no."""
     texts, state = statements(16), state_of(4, 200)
 
@@ -350,7 +350,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     names = given.cases.split(",")
     print(f"{Path(given.model).name}, {given.threads} threads", flush=True)
     if {"logprobs", "counts", "suffix", "noise"} & {*names}:
-        bench = DecisionBench(given.model, given.threads)
+        bench = ScoringBench(given.model, given.threads)
         cases: dict[str, Callable[[], str]] = {
             "logprobs": lambda: logprobs(bench),
             "counts": lambda: counts(bench),

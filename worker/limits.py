@@ -40,10 +40,13 @@ _DROPPED = "the least recently used are dropped; 404 for them"
 
 # Connections
 CONNECTIONS = Limit(
-    1024, "connections, and one more for each request that may run or wait; fewer if the system "
+    1024,
+    "connections, and one more for each request that may run or wait; fewer if the system "
     "allows fewer open files",
-    (503, "too_many_connections"), "idle connections are closed first", "--max-connections",
-)  # fmt: skip
+    (503, "too_many_connections"),
+    "idle connections are closed first",
+    "--max-connections",
+)
 PIPELINED = Limit(16, "requests of a connection that wait for their turn", None, _CLOSED)
 # Litestar keeps the last 1,024 paths and query strings.
 PATH = Limit(8_192, "bytes of a request's path and query", None, "400 in plain text")
@@ -51,13 +54,19 @@ HEADERS = Limit(65_536, "bytes of a request's path and headers", None, "400 in p
 # A name's 253 characters (RFC 1035, 2.3.4) and a port. Python keeps the last 128 that it split.
 HOST = Limit(260, "characters of the header Host")
 RECEIVE = Limit(
-    30, "seconds for a request's head, and again for its body", (408, "timeout"),
-    f"without a whole head {_CLOSED}", "--receive-timeout",
-)  # fmt: skip
+    30,
+    "seconds for a request's head, and again for its body",
+    (408, "timeout"),
+    f"without a whole head {_CLOSED}",
+    "--receive-timeout",
+)
 SEND = Limit(
-    60, "seconds in which a client must read 16 KiB of a waiting answer", None, _CLOSED,
+    60,
+    "seconds in which a client must read 16 KiB of a waiting answer",
+    None,
+    _CLOSED,
     "--send-timeout",
-)  # fmt: skip
+)
 DROPPED = Limit(
     1024, "MiB of a request that are read after an early answer, such as a 401", None, _CLOSED
 )

@@ -116,9 +116,11 @@ def open_corpus(path: Path) -> Corpus:
 
 
 def levels_of_source(
-    path: Path, quants: Sequence[str] | None, reference: str | None,
+    path: Path,
+    quants: Sequence[str] | None,
+    reference: str | None,
     usual: Sequence[str] = QUANTS,
-) -> tuple[tuple[Level, ...], Path | None]:  # fmt: skip
+) -> tuple[tuple[Level, ...], Path | None]:
     """The levels of one file, and the source that they are quantised from.
 
     usual: levels of a source if none are named

@@ -77,8 +77,11 @@ class MediaStore:
         return None
 
     def _trim(self, folder: Path) -> None:
-        files = sorted((each.stat().st_mtime_ns, each.stat().st_size, each) for each in
-                       folder.iterdir() if not each.name.startswith("."))  # fmt: skip
+        files = sorted(
+            (each.stat().st_mtime_ns, each.stat().st_size, each)
+            for each in folder.iterdir()
+            if not each.name.startswith(".")
+        )
         size = sum(each[1] for each in files)
         for _, count, path in files[:-1]:
             if size <= self._disk_bytes:

@@ -53,11 +53,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default: the embedded demo model)")  # fmt: skip
     add("--quants", metavar="A,B", help="levels to measure (Q8_0 to Q2_K, or all that are there)")
     add("--reference", metavar="QUANT", help="what quality is measured against (the largest)")
-    add("--text", metavar="FILE",
-        help="text to measure quality on, in UTF-8; all of it, if the time allows")  # fmt: skip
-    add("--questions", metavar="FILE",
+    add(
+        "--text",
+        metavar="FILE",
+        help="text to measure quality on, in UTF-8; all of it, if the time allows",
+    )
+    add(
+        "--questions",
+        metavar="FILE",
         help='your own multiple-choice questions, a line each: {"question": "2 + 2 is", '
-        '"choices": ["4", "5"], "answer": 0}')  # fmt: skip
+        '"choices": ["4", "5"], "answer": 0}',
+    )
     add("--imatrix", metavar="FILE", help="importance matrix to quantize with")
     add("--decisions", nargs="?", const="", dest="asked", metavar="FILE.jsonl",
         help="measure how well each level answers typed questions, ours or those of FILE.jsonl, "

@@ -20,7 +20,7 @@ from worker.bench.decisions.report import (
     rows_of,
     words_of,
 )
-from worker.bench.decisions.run import DecisionBench
+from worker.bench.decisions.run import DecisionRun
 from worker.bench.report.documents import write_documents
 from worker.cli.bench_table import plain_table, watch
 from worker.cli.console import data_console, plain, with_title, write_json
@@ -35,7 +35,7 @@ def compare(
     plan: BenchPlan, cache: BenchCache, questions: str, out: Path | None, *, as_json: bool
 ) -> int:
     """Ask each level, show and write what was found."""
-    report = watch(DecisionBench(plan, cache, questions, MODEL_PATH).events(), _summary)
+    report = watch(DecisionRun(plan, cache, questions, MODEL_PATH).events(), _summary)
     if out is not None:
         makers = {
             "json": lambda: msgspec.json.encode(report).decode(),

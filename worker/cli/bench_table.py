@@ -68,9 +68,12 @@ class _View(Generic[R]):
         self.report: R | None = None
         self._notes: list[str] = []
         self._bar = Progress(
-            TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(),
-            TimeRemainingColumn(), speed_estimate_period=_PACE_S,
-        )  # fmt: skip
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeRemainingColumn(),
+            speed_estimate_period=_PACE_S,
+        )
         self._whole = self._bar.add_task("the whole run", total=1.0)
         self._stage = self._bar.add_task("starting", total=1.0)
 

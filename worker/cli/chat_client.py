@@ -126,9 +126,12 @@ def connect(address: Address) -> Generator[http.client.HTTPConnection]:
 
 
 def _ask(
-    connection: http.client.HTTPConnection, method: str, path: str, address: Address,
+    connection: http.client.HTTPConnection,
+    method: str,
+    path: str,
+    address: Address,
     body: dict[str, Any] | None,
-) -> http.client.HTTPResponse:  # fmt: skip
+) -> http.client.HTTPResponse:
     """The response, if it is a 200. Raises ChatError."""
     response = request(connection, method, path, address, body)
     if response.status != http.client.OK:
@@ -137,9 +140,12 @@ def _ask(
 
 
 def request(
-    connection: http.client.HTTPConnection, method: str, path: str, address: Address,
+    connection: http.client.HTTPConnection,
+    method: str,
+    path: str,
+    address: Address,
     body: dict[str, Any] | None,
-) -> http.client.HTTPResponse:  # fmt: skip
+) -> http.client.HTTPResponse:
     """The response, whatever its status."""
     headers = {"Content-Type": "application/json"}
     if address.key is not None:

@@ -43,8 +43,7 @@ def _add_own(parser: argparse.ArgumentParser) -> None:
         help="levels of a scale, the lowest first; repeat it for levels with commas")  # fmt: skip
     add("--question", metavar="TEXT", help="what is asked with --choice or --score")
     add("--json", action="store_true", help="the worker's answer as JSON")
-    add("--url", metavar="URL",
-        help="ask the worker at this address instead of starting one")  # fmt: skip
+    add("--url", metavar="URL", help="ask the worker at this address instead of starting one")
 
 
 def run(arguments: argparse.Namespace) -> int:

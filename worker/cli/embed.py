@@ -49,9 +49,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--npy", action="store_true", help="one array of float32 for numpy, once all is read"
     )
     parser.add_argument(
-        "--skip", type=reader(integer(0, 2**63 - 1)), default=0, metavar="N",
+        "--skip",
+        type=reader(integer(0, 2**63 - 1)),
+        default=0,
+        metavar="N",
         help="lines to leave out: those that an earlier run has written (0)",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--truncate", action="store_true", help="cut lines that are too long instead of ending"
     )

@@ -53,9 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_options(parser, *own.split(), *_SAMPLING)
     parser.add_argument(
-        "--image", action="append", default=[], metavar="FILE",
+        "--image",
+        action="append",
+        default=[],
+        metavar="FILE",
         help="image that the prompt is about; repeat for several",
-    )  # fmt: skip
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -116,9 +119,12 @@ def _picture(file: str) -> bytes:
 
 
 def _about(
-    images: list[tuple[str, bytes]], text: str, reader: MediaReader, vocab: Vocab,
+    images: list[tuple[str, bytes]],
+    text: str,
+    reader: MediaReader,
+    vocab: Vocab,
     tokenizer: TokenizerConfig | None,
-) -> Prompt:  # fmt: skip
+) -> Prompt:
     """What the chat template makes of pictures and a text; of a model without one, these as they
     stand. Raises UsageError."""
     from worker.api.intake.media_inputs import MediaInputs

@@ -112,9 +112,12 @@ def parser(*wanted: str) -> argparse.ArgumentParser:
         if name in wanted and name != "fleet":  # which has a parser of its own
             module = importlib.import_module(f"worker.cli.{_SAME.get(name, name)}")
             command = commands.add_parser(
-                name, help=line, description=module.DESCRIPTION, epilog=module.EXAMPLE,
+                name,
+                help=line,
+                description=module.DESCRIPTION,
+                epilog=module.EXAMPLE,
                 allow_abbrev=False,
-            )  # fmt: skip
+            )
             module.add_arguments(command)
             command.set_defaults(run=module.run, help=command.format_help)
         else:

@@ -163,7 +163,7 @@ def test_options_are_text(reading_model: ReadingModel) -> None:
     plan = reading_model.plan(asks("choice", "?", *odd), decisions="texts", decisions_orders=1)
     vocab = reading_model.facts.vocab
     controls = {*vocab.controls.values(), *vocab.end_tokens}
-    spelled = []
+    spelled: list[str] = []
     for suffix in plan.request.suffixes[1:]:
         assert controls.isdisjoint(suffix.tokens)
         spelled.append(b"".join(vocab.pieces[token] for token in suffix.tokens).decode())

@@ -142,9 +142,11 @@ class PromptLayout:
     def _controls(self) -> re.Pattern[str] | None:
         vocab = self._facts.vocab
         names = {*vocab.controls, *map(vocab.name, vocab.end_tokens)} - {""}
-        return re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True)))) if (
-            names
-        ) else None  # fmt: skip
+        return (
+            re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))))
+            if (names)
+            else None
+        )
 
 
 def _mark(place: int) -> str:
@@ -228,6 +230,6 @@ def _without_thought(chat: ChatFormat, prompt: str, param: str) -> str:
             "The model reasons before each answer, and its chat template cannot close that.",
             param=param,
             hint="Serve a model that answers at once, or start with another --chat-template.",
-            code="no_answer_without_thought",
+            code="always_reasons",
         )
     return added

@@ -66,9 +66,12 @@ ItemPart = InputTextPart | ImagePart | JsonPart | SpokenPart | RefusalPart
 Instructions = str | list[InputTextPart | ImagePart | JsonPart]
 Role = Literal["user", "developer", "system", "assistant"]
 ItemKind = Literal[
-    "message", "function_call", "function_call_output", "custom_tool_call",
+    "message",
+    "function_call",
+    "function_call_output",
+    "custom_tool_call",
     "custom_tool_call_output",
-]  # fmt: skip
+]
 
 
 class DecisionItem(_Strict):

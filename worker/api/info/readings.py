@@ -161,14 +161,17 @@ def _times(engine: EngineSnapshot) -> Iterator[Reading]:
         ("worker_step_rows", "Rows of a step", stats.step_rows),
         ("worker_queue_seconds", "From submission to admission", stats.queue_time),
         ("worker_first_token_seconds", "From submission to the first token", stats.first_token),
-        ("worker_inter_token_seconds", "From a step with tokens of a sequence to the next one",
-         stats.inter_token),
+        (
+            "worker_inter_token_seconds",
+            "From a step with tokens of a sequence to the next one",
+            stats.inter_token,
+        ),
         ("worker_read_seconds", "From admission to the first token", stats.read_time),
         ("worker_write_seconds", "From the first token to the last", stats.write_time),
         ("worker_request_seconds", "From submission to the last token", stats.whole_request),
         ("worker_request_prompt_tokens", "Prompt tokens of a sequence", stats.prompt_lengths),
         ("worker_request_generated_tokens", "Sampled tokens of a sequence", stats.answer_lengths),
-    ):  # fmt: skip
+    ):
         yield Reading("histogram", name, text, value)
     # The original worker's name and unit for one of them.
     yield Reading(

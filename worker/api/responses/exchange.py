@@ -138,9 +138,12 @@ class ResponseExchange(DeltaExchange):
         body = reply.error
         code = None if body.code is None else str(body.code)
         told = ErrorEvent(
-            code=code, message=body.message, param=body.param,
-            request_id=reply.request_id, correlation_id=reply.correlation_id,
-        )  # fmt: skip
+            code=code,
+            message=body.message,
+            param=body.param,
+            request_id=reply.request_id,
+            correlation_id=reply.correlation_id,
+        )
         failed = msgspec.structs.replace(
             self._reply,
             status="cancelled" if isinstance(error, CancelledError) else "failed",

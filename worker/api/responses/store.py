@@ -90,9 +90,12 @@ class ResponseStore:
         return [self._item(item, f"{PARAM}[{place}]", known) for place, item in own.items()]
 
     def begin(
-        self, reply: ResponseReply, own: Sequence[InputItem], stream: Stream,
+        self,
+        reply: ResponseReply,
+        own: Sequence[InputItem],
+        stream: Stream,
         cut: Callable[[], list[OutputItem]] = list,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Keep it while it is made, so that it can be cancelled. cut: see StoredResponse"""
         items, told = msgspec.json.encode(own), msgspec.json.encode(reply)
         before = reply.previous_response_id

@@ -162,20 +162,29 @@ def demo_lines() -> list[dict[str, object]]:
             names = [value, *rng.sample(others, rng.randint(1, 4))]
             rng.shuffle(names)
             question = asks.format(key)
-            add(question, {"type": "choice", "instructions": question,
-                           "criteria": dict.fromkeys(names)}, value)  # fmt: skip
+            add(
+                question,
+                {"type": "choice", "instructions": question, "criteria": dict.fromkeys(names)},
+                value,
+            )
             is_true = rng.random() < 0.5
             said = says.replace("*", value if is_true else rng.choice(others)).format(key)
-            add(question, {"type": "noul", "instructions": f"{said[:1].upper()}{said[1:]}."},
-                is_true)  # fmt: skip
+            add(
+                question,
+                {"type": "noul", "instructions": f"{said[:1].upper()}{said[1:]}."},
+                is_true,
+            )
     for _ in range(_SUMS):
         a, b = rng.sample(range(100), 2)
         question = f"Is {a} more than {b}?"
         add(question, {"type": "noul", "instructions": question}, a > b)
     for animal, legs in _LEGS.items():
         question = f"How many legs does a {animal} have?"
-        add(question, {"type": "score", "instructions": question, "criteria": list(_COUNTS)},
-            legs // 2)  # fmt: skip
+        add(
+            question,
+            {"type": "score", "instructions": question, "criteria": list(_COUNTS)},
+            legs // 2,
+        )
         numbers = {f"{count} legs" if count else "no legs": None for count in (0, 2, 4, 6, 8)}
         right = f"{legs} legs" if legs else "no legs"
         add(question, {"type": "choice", "instructions": question, "criteria": numbers}, right)

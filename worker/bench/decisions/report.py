@@ -225,8 +225,10 @@ def kind_rows_of(report: DecisionReport) -> list[tuple[str, ...]]:
 def words_of(report: DecisionReport) -> list[str]:
     """What the figures are of, the verdict with its rule, and the files written, a paragraph
     each."""
-    found = [f"{report.num_questions} questions about {report.num_states} states: "
-             f"{report.questions}. {MEANING}"]  # fmt: skip
+    found = [
+        f"{report.num_questions} questions about {report.num_states} states: "
+        f"{report.questions}. {MEANING}"
+    ]
     found += [f"{level.quant}: {level.error}" for level in report.levels if level.error]
     for level in report.levels:
         if level.lost and level.nll:

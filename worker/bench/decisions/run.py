@@ -36,7 +36,7 @@ from worker.model.calibration import DecisionCalibration, calibration_path
 _EXPECTED_S = 60.0  # of a level, until the pace is known
 
 
-class DecisionBench:
+class DecisionRun:
     """One run of a plan.
 
     questions  a file's path, or "" for the set that the plan names
@@ -62,8 +62,9 @@ class DecisionBench:
 
     def _run(self) -> Generator[Event | DecisionReport]:
         plan, runner = self._plan, self._runner
-        job = StageJob(stage=MACHINE.name, plan=plan, settings=plan.settings,
-                       sizes=EFFORTS[plan.effort][0])  # fmt: skip
+        job = StageJob(
+            stage=MACHINE.name, plan=plan, settings=plan.settings, sizes=EFFORTS[plan.effort][0]
+        )
         machine = yield from runner.run(MACHINE, job)
         source: File | None = None
         if plan.source is not None:

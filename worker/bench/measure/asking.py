@@ -79,10 +79,13 @@ def _parts(state: AskedState) -> list[AskedState]:
     keys = list(state.questions)
     some = [keys[first : first + _MOST] for first in range(0, len(keys), _MOST)]
     return [
-        AskedState(state.state, {key: state.questions[key] for key in part},
-                   {key: state.asked[key] for key in part})
+        AskedState(
+            state.state,
+            {key: state.questions[key] for key in part},
+            {key: state.asked[key] for key in part},
+        )
         for part in some
-    ]  # fmt: skip
+    ]
 
 
 def _row(answer: _Answer) -> tuple[float, ...]:

@@ -75,9 +75,12 @@ def read_runs(backend: Backend, runs: Iterable[TokenRun]) -> Generator[tuple[int
 
 
 def write_steps(
-    backend: Backend, samplers: Sequence[Any], last: Sequence[int], starts: Sequence[int],
+    backend: Backend,
+    samplers: Sequence[Any],
+    last: Sequence[int],
+    starts: Sequence[int],
     steps: int,
-) -> Generator[list[int]]:  # fmt: skip
+) -> Generator[list[int]]:
     """Write `steps` tokens in slots 0, 1, ...; yields each step's tokens as soon as they are there.
 
     last    the token that each slot continues with
@@ -228,9 +231,12 @@ def _long_enough(once: Callable[[], tuple[int, float]]) -> float:
 
 
 def measure_speed(
-    backend: Backend, sizes: Sizes, streams: int, tick: Callable[[], None],
+    backend: Backend,
+    sizes: Sizes,
+    streams: int,
+    tick: Callable[[], None],
     clock: Callable[[], float] = time.perf_counter,
-) -> LoopSpeed:  # fmt: skip
+) -> LoopSpeed:
     """All tests of the bare loop; `tick` is called after each. One repetition is not counted."""
     loop = BareLoop(backend, clock)
 

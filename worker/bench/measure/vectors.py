@@ -38,10 +38,13 @@ def measure_vectors(
         raise UsageError(f"The text has {quantity(len(lines), 'line')}, {FEWEST_TEXTS} are needed.")
     vocab = backend.vocab
     texts = [
-        shorten(vocab.tokenize(line, add_special=True, parse_special=False), embedder.max_length,
-            vocab.ends_of_texts)
+        shorten(
+            vocab.tokenize(line, add_special=True, parse_special=False),
+            embedder.max_length,
+            vocab.ends_of_texts,
+        )
         for line in lines
-    ]  # fmt: skip
+    ]
     engine = Engine(backend, time.monotonic, lane=EmbeddingLane(embedder, time.monotonic))
     vectors = _vectors(engine, texts)
     tick()

@@ -138,9 +138,12 @@ def _error(values: Floats) -> float | None:
 
 
 def score(
-    backend: LlamaBackend, job: StageJob, threads: int, batch_rows: int,
+    backend: LlamaBackend,
+    job: StageJob,
+    threads: int,
+    batch_rows: int,
     report: Callable[[float], None],
-) -> Quality:  # fmt: skip
+) -> Quality:
     """Compare a level with the reference; the reference itself is compared with what it writes.
 
     batch_rows  tokens computed at once

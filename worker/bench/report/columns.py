@@ -222,9 +222,12 @@ def _memory() -> list[Column]:
 
 def _quality() -> list[Column]:
     def of(
-        title: str, meaning: str, text: Callable[[Quality], str],
-        by: By | None = None, value: Callable[[Quality], float] | None = None,
-    ) -> Column:  # fmt: skip
+        title: str,
+        meaning: str,
+        text: Callable[[Quality], str],
+        by: By | None = None,
+        value: Callable[[Quality], float] | None = None,
+    ) -> Column:
         return _column(title, meaning, lambda x: x.quality, text, by, value, "nats")
 
     return [

@@ -103,10 +103,13 @@ class Drawing:
         assert level.quality is not None
         # The reference diverges by nothing, which a logarithm cannot show.
         least = min(
-            (other.quality.kld_mean for other in self._levels
-             if other.quality and other.quality.kld_mean > 1e-7 and not other.is_reference),
+            (
+                other.quality.kld_mean
+                for other in self._levels
+                if other.quality and other.quality.kld_mean > 1e-7 and not other.is_reference
+            ),
             default=1e-4,
-        )  # fmt: skip
+        )
         return -math.log10(max(level.quality.kld_mean, least / 3))
 
     def _x(self, speed: float) -> float:
@@ -132,8 +135,11 @@ class Drawing:
     def _dot(self, level: LevelReport, recommended: str | None) -> Dot:
         speed, (x, y) = level.writing_speed(), self._place(level)
         radius = max(4.0, _LARGEST * math.sqrt(level.size_bytes / self._largest))
-        told = [level.quant, human_bytes(level.size_bytes),
-                f"{speed.mean:.1f} ± {speed.error:.1f} tokens/s"]  # fmt: skip
+        told = [
+            level.quant,
+            human_bytes(level.size_bytes),
+            f"{speed.mean:.1f} ± {speed.error:.1f} tokens/s",
+        ]
         if level.quality is not None:
             told.append(f"KL divergence {abs(level.quality.kld_mean):.5f}")
         error = (
