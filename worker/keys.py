@@ -75,15 +75,18 @@ def key_file(text: str) -> KeyFile:
     """The keys in the file of that name, which may be a pipe. Raises ValueError."""
     found: dict[str, Account] = {}
     named: dict[str, Account] = {}
-    for place, line in enumerate(text_in(text, _MAX_FILE).splitlines(), start=1):
+    for place, line in enumerate(text_in(text, _MAX_FILE).split("\n"), start=1):
         words = line.split()
         if not words or words[0].startswith("#"):
             continue
         try:
+            if words[0].startswith(tuple(f"{field}=" for field in _FIELDS)):
+                raise ValueError("the key is missing, which stands before its fields")
             account = _account(words[1:])
             if account.name and named.setdefault(account.name, account) != account:
                 raise ValueError(f"name {account.name} has other fields on an earlier line")
-            found[key(words[0])] = account
+            if found.setdefault(key(words[0]), account) != account:
+                raise ValueError("the key has other fields on an earlier line")
         except ValueError as error:
             raise ValueError(f"cannot be used: line {place}: {error}") from None
     if not found:

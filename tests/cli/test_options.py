@@ -330,6 +330,8 @@ def test_fields_of_a_key(tmp_path: Path) -> None:
         ("hush name=a name=b", "line 2: name is there twice"),
         ("hush rpm=3", "line 2: name is missing"),
         ("hush name=ann rpm=3", "line 2: name ann has other fields on an earlier line"),
+        ("name=hush rpm=3", "line 2: the key is missing"),
+        ("k name=ben", "line 2: the key has other fields on an earlier line"),
     ],
 )
 def test_wrong_fields_of_a_key(
@@ -342,6 +344,15 @@ def test_wrong_fields_of_a_key(
     told = capsys.readouterr().err
     assert said in told
     assert "hush" not in told
+
+
+def test_a_key_is_the_first_word_of_a_line(tmp_path: Path) -> None:
+    """What else Python takes for the end of a line makes no key of a field."""
+    path = tmp_path / "keys"
+    path.write_text("a\u2028name=ann\r\nb\x0bname=ben\n")
+    file = key_file(str(path))
+    assert file.keys == ("a", "b")
+    assert [account.name for account in file.accounts] == ["ann", "ben"]
 
 
 def test_which_keys_count(tmp_path: Path) -> None:

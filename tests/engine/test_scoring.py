@@ -91,6 +91,7 @@ def test_state_is_computed_once(streams: bool) -> None:
     own = sum(len(each.tokens) for each in suffixes)
     assert engine.snapshot.stats.computed_tokens == len(STATE) + own
     assert delta.cached_tokens == 0
+    assert sum(engine.snapshot.stats.queue_time.counts) == 1  # the request's, not each suffix's
     engine.add(scores_of(*letters(9, first=20), name="again"))
     (delta,) = run(engine)["again"]
     assert engine.snapshot.stats.computed_tokens == len(STATE) + own + sum(

@@ -92,7 +92,7 @@ def test_the_view_has_them_too(server: Server) -> None:
 
 
 def test_nobody_writes_lines_of_their_own(tiny: Path) -> None:
-    """Ids, paths and methods of clients stay inside their line, whatever they hold."""
+    """Ids, paths, methods and names of clients stay inside their line, whatever they hold."""
     worker = WorkerProcess("serve", "--model", str(tiny), "--port", "0", "-t", "1")
     try:
         until(lambda: any("Ready after" in line for line in worker.lines))
@@ -108,14 +108,16 @@ def test_nobody_writes_lines_of_their_own(tiny: Path) -> None:
             encoded = {name.encode(): value.encode("latin-1") for name, value in ids.items()}
             method = "GET" if "cancel" not in path else "POST"
             assert http.request(method, url[0] + path, headers=encoded).status_code == 404
-        until(lambda: len(worker.lines) >= before + 3)
+        body = {"state": "x", "questions": {"n" * 5_000: {"type": "noul"}}}
+        assert http.post(url[0] + "/v1/systemone", json=body).status_code == 422
+        until(lambda: len(worker.lines) >= before + 4)
         http.post(url[0] + "/shutdown")
         assert worker.wait() == 0
     finally:
         worker.end()
     lines = worker.lines[before:]
-    requests = [line for line in lines if " 404 in " in line]
-    assert len(requests) == 3
+    requests = [line for line in lines if " 404 in " in line or " 422 in " in line]
+    assert len(requests) == 4
     assert all(line.isprintable() for line in lines)
     assert not any(line.startswith(("evil", "2026-11-22 [info]")) for line in lines)
     assert all(len(line) < 1_000 for line in requests)

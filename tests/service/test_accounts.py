@@ -167,6 +167,19 @@ def test_wrong_priorities(
     assert param in refused.text
 
 
+def test_priorities_of_decisions(shared: Server) -> None:
+    """The header counts for them too; in the body OpenAI has no such field."""
+    body = {"input": "Hi", "questions": [{"type": "predicate", "instructions": "It rains."}]}
+    theirs = {"state": "Hi", "questions": {"a": {"type": "noul", "instructions": "It rains."}}}
+    for asked, path in ((body, "/v1/decisions"), (theirs, "/v1/systemone")):
+        assert post(shared, "dan-k", asked, path, X_Priority="-50").status_code == 200
+        refused = post(shared, "dan-k", asked, path, X_Priority="high")
+        assert refused.status_code == 400
+        assert refused.json()["error"]["param"] == "X-Priority"
+    refused = post(shared, "dan-k", {**body, "priority": 5}, "/v1/decisions")
+    assert refused.json()["error"]["message"] == "priority is no field of this body."
+
+
 def test_anthropics_words(shared: Server) -> None:
     """Its API takes its own words only."""
     body = {"messages": SAID, "max_tokens": 4, "service_tier": "flex"}

@@ -236,8 +236,9 @@ class Scheduler:
             self.prefixes.follow(sequence)  # at once: the next one may evict what it shares
             if not sequence.was_put_back:
                 sequence.admitted_at = now
-                waited = now - sequence.submitted_at
-                self._stats.queue_time = self._stats.queue_time.plus(waited)
+                if sequence.is_counted:  # a request that scores has one wait, its first
+                    waited = now - sequence.submitted_at
+                    self._stats.queue_time = self._stats.queue_time.plus(waited)
             self.running.append(sequence)
 
     def _place_for(self, sequence: Sequence) -> Match | None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # the gate answers before there is an engine
 
 # Statuses of who is not refused for anything that he sent.
 _FAILED = frozenset({500, 504})
+_LONGEST_PARAM = 200
 
 
 class RecordKeeper(Protocol):
@@ -115,8 +116,9 @@ class RequestRecord:
 
     @property
     def param(self) -> str | None:
-        """The field that its client was told is wrong."""
-        return getattr(self._error or (self.work and self.work.error), "param", None)
+        """The field that its client was told is wrong; it may be named by a client."""
+        param = getattr(self._error or (self.work and self.work.error), "param", None)
+        return param and param[:_LONGEST_PARAM]
 
     def prepare(self, end: asyncio.Future[None]) -> None:
         """It is made ready for the engine, until `end` is cancelled or `on_prepared` is called."""

@@ -18,7 +18,7 @@ from worker.api.decisions.reading import TIE, Plan
 from worker.engine.output import token_logprob
 from worker.engine.request import GenerationParams, Prompt, Request
 from worker.engine.scoring import Score, log_probabilities
-from worker.errors import BackendError, RequestError
+from worker.errors import BackendError, ContextLengthError, RequestError
 from worker.model.calibration import DecisionCalibration
 
 # The demo model's weights are F16: how its rows are rounded depends on the rows beside them.
@@ -154,6 +154,17 @@ def test_hundreds_of_options_have_codes_or_texts(reading_model: ReadingModel) ->
         with pytest.raises(RequestError) as caught:
             reading_model.plan(many, decisions="letters")
         assert caught.value.param == "questions[0]"
+
+
+def test_a_question_that_is_too_long(reading_model: ReadingModel) -> None:
+    """Its own place is named, not the state's, whatever is too long in it."""
+    short, long = asks("choice", "?", "a", "b"), "word " * 3000
+    for odd in (asks("statement", long), asks("choice", "?", long, "b")):
+        for mode in ("letters", "texts"):
+            place = msgspec.structs.replace(odd, place="questions[1]")
+            with pytest.raises(ContextLengthError) as caught:
+                reading_model.plan(short, place, decisions=mode)
+            assert caught.value.param == "questions[1]"
 
 
 def test_options_are_text(reading_model: ReadingModel) -> None:

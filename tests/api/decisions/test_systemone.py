@@ -30,6 +30,7 @@ from worker.chat.message import Message
 NOTE = "The lift has been stuck since noon."
 BROKEN: dict[str, Any] = {"type": "noul", "instructions": "Something is out of order."}
 WHO: dict[str, Any] = {"type": "choice", "criteria": {"lifts": "doors, cabins", "nobody": None}}
+DEEP = b"[" * 5000 + b"]" * 5000
 URGENT: dict[str, Any] = {"type": "score", "criteria": ["can wait", "today", "now"]}
 
 
@@ -182,7 +183,9 @@ def test_a_form_with_pictures() -> None:
 
 def test_a_state_is_system_ones_at_both_routes() -> None:
     """A body with `state` is read as that API's wherever it comes."""
-    assert isinstance(body_of(asked(), DecisionRequest).asked, SystemOneRequest)
+    half = b'{"state": "\\ud83d", "questions": {"a": {"type": "noul", "instructions": "b"}}}'
+    for body in (asked(), half):
+        assert isinstance(body_of(body, DecisionRequest).asked, SystemOneRequest)
     with pytest.raises(UnprocessableError):
         body_of({"state": "x"}, DecisionRequest)
 
@@ -214,7 +217,7 @@ def refusal(body: Any, content_type: str = "application/json") -> UnprocessableE
         (asked(**{"a.b": {"type": "choice"}}), ["questions", "a.b", "criteria"]),
         (
             asked(**{"a.b": {"type": "choice", "criteria": {"x": 5}}}),
-            ["questions", "a.b", "criteria"],
+            ["questions", "a.b", "criteria", "x"],
         ),
         (asked(a={"type": "choice", "criteria": {}}), ["questions", "a", "criteria"]),
         (
@@ -231,6 +234,15 @@ def refusal(body: Any, content_type: str = "application/json") -> UnprocessableE
         ({**asked("<p>"), "assets": {"<p>": {}}}, ["assets", "<p>"]),
         ({**asked("<p>"), "assets": {"<p>": {"part": "asset-0"}}}, ["assets", "<p>", "part"]),
         ({**asked(), "assets": {" ": {"data_base64": PNG}}}, ["assets"]),
+        ({**asked(), "assets": {"<p>": {"type": 5}}}, ["assets", "<p>", "type"]),
+        # What is wrong behind a wrong value.
+        (b'{"state": "x", "assets": {"p": 5}, "questions": [1]}', ["questions"]),
+        (b'{"state": "x", "questions": {"a": 5, "b": ', []),
+        (b'{"state": "x", "questions": {"a": 5, "b": ' + DEEP + b"}}", ["questions"]),
+        # Half a character, which elsewhere is read as U+FFFD.
+        (b'{"state": "\\ud83d", "questions": {"a": 5}}', ["questions", "a"]),
+        (b'{"state": "x", "questions": {"a": 5, "b": "\\ud83d"}}', ["questions", "a"]),
+        (asked(**{"[...]": {"type": "[...]", "criteria": [5]}}), ["questions", "[...]", "type"]),
     ],
 )  # fmt: skip
 def test_what_is_wrong(body: Any, location: list[str | int]) -> None:

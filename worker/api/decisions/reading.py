@@ -22,7 +22,7 @@ from worker.api.decisions.question import (
 from worker.api.intake.facts import ChosenAdapters, ModelFacts
 from worker.budget import Budget
 from worker.chat.format import ChatFormat
-from worker.engine.request import GenerationParams
+from worker.engine.request import GenerationParams, check_length
 from worker.engine.scoring import Score, ScoringRequest, Suffix
 from worker.errors import BackendError, RequestError
 from worker.model.calibration import PROMPT_VERSION, ScoringMode
@@ -77,6 +77,10 @@ class Plan(msgspec.Struct, frozen=True):
         request = msgspec.structs.replace(self.request, prompt=prompt)
         return msgspec.structs.replace(self, request=request, asked=asked)
 
+    def with_priority(self, priority: int) -> Self:
+        request = msgspec.structs.replace(self.request, priority=priority)
+        return msgspec.structs.replace(self, request=request)
+
     def readings(self, scores: Sequence[Score]) -> list[AnswerReading]:
         """Of each question, in order. Raises BackendError where none of its options is possible."""
         return [_reading(asked, scores) for asked in self.asked]
@@ -109,6 +113,7 @@ class _Writer:
         self._asked: list[PlannedQuestion] = []
         self._num_tokens = len(self._state.tokens)
         self._calibration = facts.calibration
+        self._max_length = facts.max_length
 
     def add(self, question: TypedQuestion) -> None:
         kind, options, order = _canonical(question)
@@ -188,7 +193,7 @@ class _Writer:
             places.append(tuple(range(first, first + len(ids))))
             first += len(ids)
         suffix = Suffix(tokens, candidates=tuple(candidates), media=media)
-        return OptionsView(order, self._add(suffix), tuple(places))
+        return OptionsView(order, self._add(suffix, question.place), tuple(places))
 
     def _as_texts(
         self,
@@ -207,7 +212,7 @@ class _Writer:
             )
         firsts = tuple(answer[0] for answer in spelled)
         root = Suffix(tokens, candidates=firsts, media=media, is_shared=True)
-        first = self._add(root)
+        first = self._add(root, question.place)
         for answer in spelled:
             self._add(
                 Suffix(
@@ -215,11 +220,16 @@ class _Writer:
                     num_scored=len(answer) - 1,
                     candidates=self._ends,
                     behind=root,
-                )
+                ),
+                question.place,
             )
         return OptionsView(order, first, count=len(spelled))
 
-    def _add(self, suffix: Suffix) -> int:
+    def _add(self, suffix: Suffix, place: str) -> int:
+        """Its place among the suffixes. Raises RequestError that names the question at `place`
+        where it is too long."""
+        count = len(self._state.tokens) + sum(len(each.tokens) for each in suffix.chain)
+        check_length(count, self._max_length, place)
         self._suffixes.append(suffix)
         return len(self._suffixes) - 1
 

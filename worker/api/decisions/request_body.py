@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
 from worker.api.decisions.multipart import MEDIA_TYPE, parts_of
 from worker.api.decisions.openai_schemas import DecisionRequest
 from worker.api.decisions.systemone import UnprocessableError, as_unprocessable
-from worker.api.decisions.systemone_schemas import SystemOneQuestion, SystemOneRequest
-from worker.api.intake.body import decode_json, invalid_field
+from worker.api.decisions.systemone_schemas import (
+    DecisionAsset,
+    JsonContent,
+    SystemOneQuestion,
+    SystemOneRequest,
+)
+from worker.api.intake.body import decode_json, invalid_field, struct_of
 from worker.errors import RequestError
 
 _REQUEST = "request"  # the part that is JSON
 _UNKNOWN_NAME = "[...]"  # how msgspec writes a name of a map
+_UNKNOWN_OPTION = f"`$.criteria{_UNKNOWN_NAME}`"
 
 
 class DecisionBody(msgspec.Struct):
@@ -28,8 +35,13 @@ class _Stated(msgspec.Struct):
     state: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-class _Asked(msgspec.Struct):
+class _Named(msgspec.Struct):
     questions: dict[str, msgspec.Raw] = {}
+    assets: dict[str, msgspec.Raw] | None = None
+
+
+class _Options(msgspec.Struct):
+    criteria: dict[str, msgspec.Raw]
 
 
 def read_decision(
@@ -66,17 +78,30 @@ def _read_system_one(data: bytearray, content_type: str) -> DecisionBody:
 
 def _has_state(data: bytearray) -> bool:
     try:
-        return msgspec.json.decode(data, type=_Stated).state is not msgspec.UNSET
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return struct_of(data, _Stated).state is not msgspec.UNSET
+    except RequestError:
         return False  # what is wrong is told by who reads all of it
 
 
 def _check_each(data: bytearray) -> None:
-    """Raise UnprocessableError with the id of the first wrong question, which msgspec does not
-    tell."""
-    for name, raw in msgspec.json.decode(data, type=_Asked).questions.items():
+    """Raise UnprocessableError with the name of what is wrong first in a map, which msgspec does
+    not tell; RequestError for what is wrong behind it."""
+    given = struct_of(data, _Named)
+    _check_values(given.questions, SystemOneQuestion, "questions")
+    _check_values(given.assets or {}, DecisionAsset, "assets")
+
+
+def _check_values(
+    values: Mapping[str, msgspec.Raw], shape: Any, within: str, names: tuple[str, ...] = ()
+) -> None:
+    """names: of what holds these values; none: each is named by itself"""
+    for name, raw in values.items():
+        place = f"{within}.{name}"
         try:
-            msgspec.json.decode(raw, type=SystemOneQuestion)
+            msgspec.json.decode(raw, type=shape)
         except msgspec.ValidationError as found:
-            error = invalid_field(found, whole=True, within=f"questions.{name}")
-            raise UnprocessableError(error, (name,)) from None
+            if str(found).endswith(_UNKNOWN_OPTION):
+                options = msgspec.json.decode(raw, type=_Options).criteria
+                _check_values(options, JsonContent | None, f"{place}.criteria", (name,))
+            error = invalid_field(found, whole=True, within=place)
+            raise UnprocessableError(error, names or (name,)) from None

@@ -30,6 +30,7 @@ from worker.api.intake.facts import ChosenAdapters, ModelFacts
 from worker.api.intake.media_inputs import MediaInputs
 from worker.api.intake.origins import Asker
 from worker.api.intake.preparing import Preparing
+from worker.api.intake.priority import priority_of
 from worker.budget import Budget
 from worker.chat.format import ChatFormat
 from worker.http.replies import WholeAnswer, send_whole
@@ -85,12 +86,13 @@ async def _decide(
     decode = partial(read_decision, content_type=content_type, shape=shape)
     try:
         body = await preparing.body_by(request, shape, decode)
-        choice = choice_of(body.asked, facts.adapters)
+        choice, priority = choice_of(body.asked, facts.adapters), priority_of(body.asked, request)
         made = await preparing.make(request, body.asked, partial(_prepare, body, facts, chat))
         made = made.with_adapters(choice)
         with _errors_of(body.asked):
             facts.adapters.check_key(made.plan.request.prompt.key)
-            return DecisionExchange(made.plan, preparing, request.url.path, made.reply)
+            plan = made.plan.with_priority(priority)
+            return DecisionExchange(plan, preparing, request.url.path, made.reply)
     except UnprocessableError as error:
         return _refusal(error)
 

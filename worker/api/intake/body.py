@@ -118,7 +118,9 @@ _MOST_HALVES = 2**17  # and what is between them; they take 0.1 s
 
 T = TypeVar("T")
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
-_OTHER_TYPE = re.compile(r"Expected `([^`]+)`, got `(\w+)`")
+_OTHER_TYPE = re.compile(r"Expected `([^`]+)`(?:, got `(\w+)`)?")
+_OTHER_VALUE = re.compile(r"Invalid (?:enum )?value (.*)", re.DOTALL)
+_OTHER_FIELD = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 # msgspec's names of types -> what people call them.
 _JSON_TYPES = {
     "int": "a whole number", "float": "a number", "str": "a text", "bool": "true, false",
@@ -201,7 +203,7 @@ async def read_body(request: HttpRequest, shape: Any, decode: Callable[[bytearra
     may be.
     """
     bodies: Bodies = request.app.state["bodies"]
-    packed = packed_body(request.headers.get("content-encoding", ""))
+    packed = packed_body(", ".join(request.headers.getall("content-encoding", [])))
     length = request.headers.get("content-length", "")
     bodies.check(int(length) if length.isdecimal() else 0, shape)
     data = bytearray()
@@ -261,7 +263,7 @@ def decode_json(data: bytearray, shape: type[T]) -> T:
     """The body as `shape`; its record knows what of it is not known. Raises RequestError."""
     if len(data) > _LARGE and sum(map(data.count, (b"[", b"{", b":"))) > PARTS.most:
         raise TooLargeError(f"The body holds more than {PARTS.most} lists, objects and fields.")
-    found = _decode(data, shape)
+    found = struct_of(data, shape)
     record = current()
     if record is not None:
         record.unknown = unknown_fields(data, shape)
@@ -272,9 +274,9 @@ def decode_json(data: bytearray, shape: type[T]) -> T:
     return found
 
 
-def _decode(data: bytearray, shape: type[T]) -> T:
-    """Behind a byte order mark; halves of a character, which some programs cut emojis into, are
-    U+FFFD, and 10.0 is the integer 10."""
+def struct_of(data: bytearray, shape: type[T]) -> T:
+    """The body as `shape`, behind a byte order mark. Halves of a character, which some programs cut
+    emojis into, are U+FFFD, and 10.0 is the integer 10. Raises RequestError."""
     if data.startswith(BOM_UTF8):
         del data[: len(BOM_UTF8)]
     if not data.strip():
@@ -326,8 +328,16 @@ def invalid_field(
         wanted = [_JSON_TYPES.get(each, each) for each in other[1].split(" | ")]
         wanted = ", ".join(wanted).split(", ")  # `true or false` is two
         told = f"{', '.join(wanted[:-1])} or {wanted[-1]}" if len(wanted) > 1 else wanted[0]
-        got = _JSON_TYPES.get(other[2], other[2]).replace(", false", " or false")
-        return RequestError(f"{where or 'The body'} must be {told}, not {got}.", param=field)
+        said = f"{where or 'The body'} must be {told}"
+        if other[2] is not None:
+            got = _JSON_TYPES.get(other[2], other[2]).replace(", false", " or false")
+            said += f", not {got}"
+        return RequestError(f"{said}.", param=field)
+    if value := _OTHER_VALUE.fullmatch(sentence):
+        return RequestError(f"{where} cannot be {value[1][:_LENGTH]}.", param=field)
+    if unknown := _OTHER_FIELD.fullmatch(sentence):
+        name = ".".join(filter(None, (where, unknown[1][:_LENGTH] or "''")))
+        return RequestError(f"{name} is no field of this body.", param=field)
     return RequestError(f"{sentence}, in {where or 'the body'}.", param=field)
 
 

@@ -89,7 +89,8 @@ class PackedBody:
             try:
                 part = frame.decompress(chunk, most)
             except (zlib.error, zstd.ZstdError) as error:
-                raise self._wrong(str(error)) from None
+                why = str(error).rpartition(": ")[2]
+                raise self._wrong(why[:1].lower() + why[1:]) from None
             if frame.eof:
                 self._waiting, self._frame = frame.unused_data, None
             elif not part:

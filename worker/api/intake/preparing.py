@@ -14,7 +14,6 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from worker import log
-from worker.account import NOBODY
 from worker.api.intake.adapters import choice_of
 from worker.api.intake.body import HttpRequest, decode_json, hold_body, read_body, until_gone
 from worker.api.intake.constraints import ConstraintFields
@@ -155,8 +154,7 @@ class Preparing:
         as `aside`, and RequestError or UnavailableError.
         """
         choice, record = choice_of(body, facts.adapters), current()
-        account = NOBODY if record is None else record.account
-        priority = priority_of(body, request, account)
+        priority = priority_of(body, request)
         made = await self.make(request, body, make)
         if made.left_out:
             path = request.scope["path"] if record is None else record.route

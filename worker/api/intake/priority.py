@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from worker.account import Account
 from worker.api.intake.body import HttpRequest
 from worker.errors import RequestError
 from worker.limits import PRIORITY
+from worker.requests.record import current
 
 HEADER = "x-priority"
 # OpenAI's words, and Anthropic's.
@@ -17,7 +17,7 @@ ANTHROPIC_TIERS = ("auto", "standard_only")
 _PRIORITIES = {"default": 0, "scale": 0, "standard_only": 0, "flex": 10, "priority": -10}
 
 
-def priority_of(body: msgspec.Struct, request: HttpRequest, account: Account) -> int:
+def priority_of(body: msgspec.Struct, request: HttpRequest) -> int:
     """The field `priority`, or `service_tier`, or the header; no lower than the key may have.
 
     Raises RequestError that names what is wrong.
@@ -28,7 +28,9 @@ def priority_of(body: msgspec.Struct, request: HttpRequest, account: Account) ->
     if asked is None:
         text = request.headers.get(HEADER)
         asked = 0 if text is None else _in_bounds(_integer(text), "X-Priority")
-    return asked if account.priority is None else max(asked, account.priority)
+    record = current()
+    lowest = None if record is None else record.account.priority
+    return asked if lowest is None else max(asked, lowest)
 
 
 def _priority_in(body: object) -> int | None:
