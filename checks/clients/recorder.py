@@ -57,7 +57,7 @@ def recording(worker_url: str) -> Generator[Recorder]:
     recorder = Recorder()
 
     class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *args: Any) -> None:
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
             """Nothing."""
 
         def do_GET(self) -> None:

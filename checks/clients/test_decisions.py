@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -126,13 +126,13 @@ def same(read: Any, sent: Any) -> None:
     """A client read all that was sent, and adds nothing but null. Numbers are the same up to what
     the cache changes."""
     if isinstance(sent, dict):
-        assert {name for name, value in read.items() if value is not None} <= sent.keys()
-        for name, value in sent.items():
+        fields = cast("dict[str, Any]", sent)
+        assert {name for name, value in read.items() if value is not None} <= fields.keys()
+        for name, value in fields.items():
             if name != "diagnostics":
                 same(read[name], value)
     elif isinstance(sent, list):
-        assert len(read) == len(sent)
-        for one, other in zip(read, sent, strict=True):
+        for one, other in zip(read, cast("list[Any]", sent), strict=True):
             same(one, other)
     else:
         assert type(read) is type(sent)

@@ -116,7 +116,7 @@ def test_a_wrong_request(
     server: Server, path: str, body: Any, status: int, param: str | None, told: str
 ) -> None:
     """Its status, its field under `param` if the API has one, and a sentence with what would do."""
-    given = {"content": body} if isinstance(body, bytes) else {"json": body}
+    given: dict[str, Any] = {"content": body} if isinstance(body, bytes) else {"json": body}
     answer = http.post(server.url + path, **given)
     assert answer.status_code == status, answer.text
     error = answer.json()["error"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -38,6 +38,11 @@ class Reader:
 
     def digest(self, data: bytes) -> bytes:
         return data
+
+
+def seeing() -> MediaInputs:
+    """Of a model that sees."""
+    return MediaInputs(cast("Any", Reader()))
 
 
 def body_of(

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tests.api.decisions.asked import (
     DIAGNOSTICS,
     PICTURE,
-    Reader,
     as_sent,
     openai_decision,
     reading,
+    seeing,
 )
 from tests.support.cases import for_each
 from worker.api.decisions.openai import reply_of
 from worker.api.decisions.question import AnswerOption
-from worker.api.intake.media_inputs import MediaInputs
 from worker.chat.message import Call, Message
 from worker.errors import RequestError
 
@@ -124,8 +123,11 @@ def rounded(value: Any) -> Any:
     if isinstance(value, float):
         return round(value, 12)
     if isinstance(value, list):
-        return [rounded(each) for each in value]
-    return {k: rounded(v) for k, v in value.items()} if isinstance(value, dict) else value
+        return [rounded(each) for each in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        return {name: rounded(each) for name, each in fields.items()}
+    return value
 
 
 def test_the_likeliest_of_equals() -> None:
@@ -178,7 +180,7 @@ def test_items() -> None:
 
 def test_pictures() -> None:
     """A model that sees gets them where they stand, in questions too."""
-    media = MediaInputs(Reader())
+    media = seeing()
     shown = {"type": "input_image", "image_url": PICTURE, "detail": "low"}
     question = {**TRUE, "instructions": [{"type": "input_text", "text": "Same as"}, shown]}
     items = [{"role": "user", "content": [shown, {"type": "input_text", "text": "What?"}]}]
@@ -203,9 +205,11 @@ def test_fields_without_effect() -> None:
 
 
 IMAGE = [{"role": "user", "content": [{"type": "input_image", "image_url": PICTURE}]}]
-DEEP: Any = {}
-for _ in range(32):
-    DEEP = {"a": DEEP}
+
+
+def inner(depth: int) -> Any:
+    """So many objects in each other."""
+    return {"a": inner(depth - 1)} if depth > 1 else {}
 
 
 def with_json(data: Any) -> dict[str, Any]:
@@ -262,7 +266,7 @@ def with_json(data: Any) -> dict[str, Any]:
             "input[1].call_id",
         ),
         (with_json([1]), "input[0].content[0].data[0]"),
-        (with_json(DEEP), "input[0].content[0].data"),
+        (with_json(inner(33)), "input[0].content[0].data"),
         (with_json({"a": list(range(10_000))}), "input[0].content[0].data"),
         (with_json({"a": "x" * 2**18}), "input[0].content[0].data"),
     ],
@@ -274,13 +278,10 @@ def test_what_is_wrong(body: Any, param: str) -> None:
 
 def test_most() -> None:
     """What is just within the limits is asked."""
-    deep: Any = {}
-    for _ in range(31):
-        deep = {"a": deep}
     bodies = (
         asked(*[TRUE] * 400),
         asked(choice(*map(str, range(255))), levels("a", "b"), levels(*"abcdefghij")),
-        with_json(deep),
+        with_json(inner(32)),
         with_json({"a": list(range(9_998))}),
     )
     assert [len(openai_decision(body).questions) for body in bodies] == [400, 3, 1, 1]

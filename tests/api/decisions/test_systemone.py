@@ -13,11 +13,11 @@ from tests.api.decisions.asked import (
     DIAGNOSTICS,
     PICTURE,
     PNG,
-    Reader,
     as_sent,
     body_of,
     openai_decision,
     reading,
+    seeing,
     system_one_decision,
 )
 from tests.support.cases import for_each
@@ -25,7 +25,6 @@ from worker.api.decisions.openai_schemas import DecisionRequest
 from worker.api.decisions.question import TypedQuestion
 from worker.api.decisions.systemone import UnprocessableError, reply_of
 from worker.api.decisions.systemone_schemas import SystemOneRequest
-from worker.api.intake.media_inputs import MediaInputs
 from worker.chat.message import Message
 
 NOTE = "The lift has been stuck since noon."
@@ -143,8 +142,8 @@ def test_one_option_is_certain() -> None:
 
 def test_pictures_stand_in_the_place_of_their_references() -> None:
     """In the state, in instructions and in criteria; images stand before the state."""
-    media = MediaInputs(Reader())
-    body = {
+    media = seeing()
+    body: dict[str, Any] = {
         **asked({"photo": "see <p1>, not <p10>"}, a={**BROKEN, "instructions": "<p10> is a cat"}),
         "assets": {
             "<p1>": {"type": "image", "format": "png", "data_base64": PNG},
@@ -174,7 +173,7 @@ def form(**parts: bytes) -> bytes:
 
 def test_a_form_with_pictures() -> None:
     """The part `request` is the body, others are the pictures that its assets name."""
-    media = MediaInputs(Reader())
+    media = seeing()
     body = {**asked("At <p>"), "assets": {"<p>": {"type": "image", "part": "asset-0"}}}
     data = form(request=json.dumps(body).encode(), asset_0=base64.b64decode(PNG))
     decision = system_one_decision(data, media, FORM)
@@ -263,4 +262,4 @@ def test_a_picture_that_nothing_refers_to() -> None:
     """It is refused: the answer would not be about it."""
     body = {**asked("nothing"), "assets": {"<p>": {"data_base64": PNG}}}
     with pytest.raises(UnprocessableError, match="its reference stands neither"):
-        system_one_decision(body, MediaInputs(Reader()))
+        system_one_decision(body, seeing())

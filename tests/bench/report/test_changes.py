@@ -139,4 +139,5 @@ def test_what_is_within_the_error_is_within_what_is_shown() -> None:
     found_ = [c for c in changes_between(noisy, halved).changes if c.margin is not None]
     assert any(not c.is_real and abs(c.after - c.before) > 0.4 * c.before for c in found_)
     for change in found_:
+        assert change.margin is not None
         assert change.is_real == (abs(change.after - change.before) > change.margin)
