@@ -562,8 +562,9 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert end.value.code == 0
     text = capsys.readouterr().out
     assert re.findall(r"^([A-Z][a-z ]+):$", text, re.MULTILINE) == [
-        "Model", "Server", "Generation", "Context and cache", "Speculative decoding", "Embeddings",
-        "Adapters", "Images and audio", "Devices", "Manager", "Logging", "Compatibility",
+        "Model", "Server", "Generation", "Context and cache", "Speculative decoding",
+        "Embeddings", "Decisions", "Adapters", "Images and audio", "Devices",
+        "Manager", "Logging", "Compatibility",
     ]  # fmt: skip
     assert "worker serve my.gguf --port 8080" in text
     for option in OPTIONS:

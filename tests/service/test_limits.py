@@ -259,6 +259,8 @@ def shown(limit: Limit) -> str:
     """The row of a limit in the docs."""
     beyond = [] if limit.answer is None else ["{} `{}`".format(*limit.answer)]
     beyond += [] if limit.beyond is None else [limit.beyond]
+    if beyond == ["400 `invalid_request`"]:
+        beyond = []  # said above the table
     option = f"`{limit.flag}`" if limit.flag else ""
     return f"| {limit.most:,} | {limit.of} | {'; '.join(beyond)} | {option} |"
 

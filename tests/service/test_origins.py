@@ -48,7 +48,7 @@ def asked(server: Server, method: str, path: str, **headers: str) -> Any:
 
 def test_every_route_says_who_may_ask() -> None:
     """One that changes something or wakes the model has a rule; so have a job, which is read once,
-    and a scrape, which tells what was since the one before."""
+    a scrape, which tells what was since the one before, and what accounts used."""
 
     @post("/x")
     async def changes() -> None: ...
@@ -62,7 +62,7 @@ def test_every_route_says_who_may_ask() -> None:
         with pytest.raises(AssertionError, match="who may ask"):
             Described(handler=handler, wakes=wakes, gives={})
     assert {path for method, path, _ in CHANGES if method == "GET"} == {
-        "/metrics", "/v1/jobs/x/stream", "/v1/inference/x/stream",
+        "/metrics", "/v1/jobs/x/stream", "/v1/inference/x/stream", "/v1/usage",
     }  # fmt: skip
 
 

@@ -45,8 +45,8 @@ class PromptLayout:
     def __init__(
         self, decision: Decision, chat: ChatFormat | None, facts: ModelFacts, media: MediaInputs
     ) -> None:
-        """Raises RequestError where the template has no place for a message, or no answer without a
-        thought."""
+        """Raises RequestError if the template has no place for a message, or no answer without
+        reasoning."""
         self._facts, self._media, self._param = facts, media, decision.param
         self.is_plain = chat is None
         if chat is None:

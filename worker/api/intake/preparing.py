@@ -19,7 +19,7 @@ from worker.api.intake.body import HttpRequest, decode_json, hold_body, read_bod
 from worker.api.intake.constraints import ConstraintFields
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.generation import Generation
-from worker.api.intake.priority import priority_of
+from worker.api.intake.priority import named_priority, priority_of
 from worker.budget import UNBOUNDED, Budget, SlowWork
 from worker.engine.request import Request
 from worker.engine.stream import Lane, Stream
@@ -224,6 +224,7 @@ class Preparing:
         Where the client leaves: LeftError; where the request is cancelled: CancelledError. What
         runs in a thread then goes on there, for nobody.
         """
+        named_priority(body)  # also of a body whose tokens are only counted
         left = asyncio.ensure_future(until_gone(request.receive))
         if record is not None:
             record.prepare(left)

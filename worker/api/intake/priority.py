@@ -22,15 +22,19 @@ def priority_of(body: msgspec.Struct, request: HttpRequest) -> int:
 
     Raises RequestError that names what is wrong.
     """
-    asked = _priority_in(body)
-    if asked is None:
-        asked = _priority_in(getattr(body, "options", None))
+    asked = named_priority(body)
     if asked is None:
         text = request.headers.get(HEADER)
         asked = 0 if text is None else _in_bounds(_integer(text), "X-Priority")
     record = current()
     lowest = None if record is None else record.account.priority
     return asked if lowest is None else max(asked, lowest)
+
+
+def named_priority(body: msgspec.Struct) -> int | None:
+    """What a body says, or Ollama's options in it. Raises RequestError that names the field."""
+    asked = _priority_in(body)
+    return _priority_in(getattr(body, "options", None)) if asked is None else asked
 
 
 def _priority_in(body: object) -> int | None:
