@@ -157,7 +157,7 @@ def test_hundreds_of_options_have_codes_or_texts(reading_model: ReadingModel) ->
 
 
 def test_a_question_that_is_too_long(reading_model: ReadingModel) -> None:
-    """Its own place is named, not the state's, whatever is too long in it."""
+    """Its own place is named, whatever is too long in it; the state's where that is longer."""
     short, long = asks("choice", "?", "a", "b"), "word " * 3000
     for odd in (asks("statement", long), asks("choice", "?", long, "b")):
         for mode in ("letters", "texts"):
@@ -165,6 +165,32 @@ def test_a_question_that_is_too_long(reading_model: ReadingModel) -> None:
             with pytest.raises(ContextLengthError) as caught:
                 reading_model.plan(short, place, decisions=mode)
             assert caught.value.param == "questions[1]"
+    with pytest.raises(ContextLengthError) as caught:
+        reading_model.plan(short, state="word " * 2040)
+    assert caught.value.param == "input"
+
+
+def test_labels_are_sought_once(
+    reading_model: ReadingModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Further questions of a request tokenize their own text and no label again."""
+    vocab, count = type(reading_model.facts.vocab), 0
+    tokenize = vocab.tokenize
+
+    def counted(*given: Any, **named: Any) -> list[int]:
+        nonlocal count
+        count += 1
+        return tokenize(*given, **named)
+
+    def tokenized(questions: int) -> int:
+        nonlocal count
+        asked = [asks("choice", f"Which, {n}?", *map(str, range(40))) for n in range(questions)]
+        count = 0
+        reading_model.plan(*asked, decisions_orders=1)
+        return count
+
+    monkeypatch.setattr(vocab, "tokenize", counted)
+    assert tokenized(11) - tokenized(1) == 10
 
 
 def test_options_are_text(reading_model: ReadingModel) -> None:

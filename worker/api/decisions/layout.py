@@ -48,6 +48,7 @@ class PromptLayout:
         """Raises RequestError if the template has no place for a message, or no answer without
         reasoning."""
         self._facts, self._media, self._param = facts, media, decision.param
+        self._behind: dict[str, tuple[int, ...] | None] = {}  # each question asks for all labels
         self.is_plain = chat is None
         if chat is None:
             self._before = _plain(decision.state)
@@ -74,8 +75,11 @@ class PromptLayout:
     def behind_tail(self, text: str) -> tuple[int, ...] | None:
         """The tokens of a text with which an answer begins, as the model would write them; None:
         there it changes the tokens before it."""
-        before, whole = self._tail_tokens, self._inside(self.tail + text)
-        return tuple(whole[len(before) :]) if whole[: len(before)] == before else None
+        if text not in self._behind:
+            before, whole = self._tail_tokens, self._inside(self.tail + text)
+            is_kept = whole[: len(before)] == before
+            self._behind[text] = tuple(whole[len(before) :]) if is_kept else None
+        return self._behind[text]
 
     def answer(self, text: str) -> tuple[int, ...]:
         """The tokens of a client's text as an answer."""

@@ -226,10 +226,10 @@ class _Writer:
         return OptionsView(order, first, count=len(spelled))
 
     def _add(self, suffix: Suffix, place: str) -> int:
-        """Its place among the suffixes. Raises RequestError that names the question at `place`
-        where it is too long."""
-        count = len(self._state.tokens) + sum(len(each.tokens) for each in suffix.chain)
-        check_length(count, self._max_length, place)
+        """Its place among the suffixes. Raises RequestError for more than the context holds, which
+        names the longer one: the state, or the question at `place`."""
+        state, own = len(self._state.tokens), sum(len(each.tokens) for each in suffix.chain)
+        check_length(state + own, self._max_length, place if own > state else self._param)
         self._suffixes.append(suffix)
         return len(self._suffixes) - 1
 
