@@ -128,14 +128,15 @@ def test_a_run_reports_every_level(finished: tuple[BenchReport, dict[str, Any], 
 def test_quality_is_in_the_order_that_it_must_have(
     finished: tuple[BenchReport, dict[str, Any], Path, str],
 ) -> None:
-    """Two bits are further from the reference than it is from itself, by far."""
+    """Two bits are further from the reference than it is from itself, by far. A quick run does not
+    measure a noise floor."""
     made, *_ = finished
-    assert made.noise_floor is not None
+    assert made.noise_floor is None
     f16, q2 = (found.quality for found in made.levels)
     assert f16 is not None
     assert q2 is not None
     assert abs(f16.kld_mean) < 1e-6
-    assert q2.kld_mean > 1e-3 > 100 * abs(made.noise_floor.kld_mean)
+    assert q2.kld_mean > 1e-3
     assert q2.same_top < 0.99
     assert q2.ppl_reference == pytest.approx(f16.ppl)
 
