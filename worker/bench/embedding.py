@@ -12,12 +12,13 @@ import numpy as np
 
 from worker.bench.figures import Figure, Floats
 from worker.bench.plan import BenchPlan, Corpus, Level
+from worker.bench.report.documents import json_line, markdown_table, write_documents
 from worker.bench.run.cache import BenchCache
-from worker.bench.run.level import File, LevelRunner, open_file
+from worker.bench.run.level import File, LevelRunner, begin
 from worker.bench.run.runner import Event, Events, Note, Runner
 from worker.bench.sections import Machine, VectorSpeed
 from worker.bench.sizes import EFFORTS, Effort
-from worker.bench.stages import MACHINE, VECTORS, StageJob
+from worker.bench.stages import VECTORS, StageJob
 from worker.errors import BackendError, UsageError, WorkerError, quantity
 from worker.log import harmless
 from worker.machine import human_bytes
@@ -149,9 +150,13 @@ def words_of(report: VectorReport) -> list[str]:
     return found
 
 
+def write_vectors(report: VectorReport, folder: Path) -> list[Path]:
+    """Write report.json and .md. Raises DiskSpaceError."""
+    return write_documents(report, {"json": json_line, "md": as_markdown}, folder)
+
+
 def as_markdown(report: VectorReport) -> str:
-    lines = [HEADINGS, ("---",) + ("---:",) * (len(HEADINGS) - 1), *rows_of(report)]
-    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    table = markdown_table(HEADINGS, rows_of(report))
     return "\n".join(
         [f"# {harmless(report.model)}\n", table, *(f"{each}\n" for each in words_of(report))]
     )
@@ -193,12 +198,7 @@ class EmbeddingBench:
 
     def _run(self, folder: Path) -> Generator[Event | VectorReport]:
         plan, runner = self._plan, self._runner
-        sizes = EFFORTS[plan.effort][0]
-        job = StageJob(stage=MACHINE.name, plan=plan, settings=plan.settings, sizes=sizes)
-        machine = yield from runner.run(MACHINE, job)
-        source: File | None = None
-        if plan.source is not None:
-            source = yield from open_file(runner, plan.levels[0], Path(plan.source))
+        machine, source = yield from begin(runner, plan)
         makers = LevelRunner(runner, plan, machine)
         for level in plan.levels:
             runner.agenda.expect(level.name, VECTORS.name, _EXPECTED_S)
@@ -217,7 +217,7 @@ class EmbeddingBench:
                 continue
             name = name or file.config.name or Path(file.path).stem
             place = folder / f"{number}.npy"
-            made, vectors = yield from self._measure(job, level, file, place, number == 0)
+            made, vectors = yield from self._measure(level, file, place, number == 0)
             if number == 0:
                 if vectors is None:
                     raise BackendError(made.error or "", code="NO_REFERENCE")
@@ -228,7 +228,7 @@ class EmbeddingBench:
             yield self._report(found, name, machine)
 
     def _measure(
-        self, job: StageJob, level: Level, file: File, place: Path, is_reference: bool
+        self, level: Level, file: File, place: Path, is_reference: bool
     ) -> Events[tuple[VectorLevel, Floats | None]]:
         report = VectorLevel(
             quant=level.name,
@@ -237,9 +237,11 @@ class EmbeddingBench:
             size_bytes=sum(part.size for part in file.config.files),
             bpw=file.config.bits_per_weight,
         )
-        job = msgspec.structs.replace(
-            job, stage=VECTORS.name, level=level, path=file.path, place=str(place)
-        )
+        plan = self._plan
+        job = StageJob(
+            stage=VECTORS.name, plan=plan, settings=plan.settings, sizes=EFFORTS[plan.effort][0],
+            level=level, path=file.path, place=str(place),
+        )  # fmt: skip
         try:
             speed = yield from self._runner.run(VECTORS, job)
         except BackendError as failure:

@@ -111,7 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     from worker.bench.report.documents import write_report
     from worker.bench.run.bench import Bench
-    from worker.cli.bench_table import report_table, summary, watch
+    from worker.cli.bench_table import hand_over, report_table, summary, watch
 
     questions: str | None = arguments.asked  # `decisions` is the setting
     if questions is not None and is_gguf(questions):  # the model, written behind the option
@@ -131,38 +131,19 @@ def run(arguments: argparse.Namespace) -> int:
     bench = Bench(plan, cache)
     with _end_well():
         report = watch(bench.events(), summary)
-    if out is not None:
-        for path in write_report(report, out):
-            sys.stderr.write(f"wrote {path}\n")
-    if arguments.json:
-        write_json(report)
-    else:
-        console = data_console()
-        console.print(report_table(report, console.width))
+    hand_over(report, write_report, out, report_table, as_json=arguments.json)
     bench.forget_timings()
     return 0
 
 
 def _compare_vectors(plan: BenchPlan, cache: BenchCache, out: Path | None, *, as_json: bool) -> int:
     """Levels of a model that makes vectors."""
-    from worker.bench.embedding import EmbeddingBench, as_markdown
-    from worker.bench.report.documents import write_documents
-    from worker.cli.bench_table import vector_table, watch
+    from worker.bench.embedding import EmbeddingBench, write_vectors
+    from worker.cli.bench_table import hand_over, vector_table, watch
 
     with _end_well():
         report = watch(EmbeddingBench(plan, cache).events(), vector_table)
-    if out is not None:
-        makers = {
-            "json": lambda: msgspec.json.encode(report).decode(),
-            "md": lambda: as_markdown(report),
-        }
-        for path in write_documents(makers, out):
-            sys.stderr.write(f"wrote {path}\n")
-    if as_json:
-        write_json(report)
-    else:
-        console = data_console()
-        console.print(vector_table(report, console.width))
+    hand_over(report, write_vectors, out, vector_table, as_json=as_json)
     return 0
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from worker.bench.decisions.documents import as_markdown, as_picture
+from worker.bench.decisions.documents import write_decisions
 from worker.bench.decisions.report import (
     HEADINGS,
     KIND_HEADINGS,
@@ -21,9 +19,8 @@ from worker.bench.decisions.report import (
     words_of,
 )
 from worker.bench.decisions.run import DecisionRun
-from worker.bench.report.documents import write_documents
-from worker.cli.bench_table import plain_table, watch
-from worker.cli.console import data_console, plain, with_title, write_json
+from worker.cli.bench_table import hand_over, plain_table, watch
+from worker.cli.console import plain, with_title
 from worker.demo import MODEL_PATH
 
 if TYPE_CHECKING:
@@ -36,19 +33,7 @@ def compare(
 ) -> int:
     """Ask each level, show and write what was found."""
     report = watch(DecisionRun(plan, cache, questions, MODEL_PATH).events(), _summary)
-    if out is not None:
-        makers = {
-            "json": lambda: msgspec.json.encode(report).decode(),
-            "md": lambda: as_markdown(report),
-            "svg": lambda: as_picture(report),
-        }
-        for path in write_documents(makers, out):
-            sys.stderr.write(f"wrote {path}\n")
-    if as_json:
-        write_json(report)
-    else:
-        console = data_console()
-        console.print(_whole(report))
+    hand_over(report, write_decisions, out, _whole, as_json=as_json)
     return 0
 
 
@@ -56,7 +41,7 @@ def _summary(report: DecisionReport, _: int) -> RenderableType:
     return with_title(report.model, plain_table(HEADINGS, rows_of(report)))
 
 
-def _whole(report: DecisionReport) -> RenderableType:
+def _whole(report: DecisionReport, _: int) -> RenderableType:
     parts: list[RenderableType] = [
         _summary(report, 0),
         Text(),

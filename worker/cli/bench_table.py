@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Generic, TypeVar
 
 from rich.console import Console, Group, RenderableType
@@ -26,7 +27,7 @@ from worker.bench.report.words import (
     verdict_lines,
 )
 from worker.bench.run.runner import Event, Note, Position
-from worker.cli.console import plain, with_title
+from worker.cli.console import data_console, plain, with_title, write_json
 from worker.machine import human_bytes
 
 R = TypeVar("R")
@@ -58,6 +59,28 @@ def watch(events: Generator[Event | R], show: Callable[[R, int], RenderableType]
                 sys.stderr.write(f"{line}\n")
     assert view.report is not None
     return view.report
+
+
+def hand_over(
+    report: R,
+    write: Callable[[R, Path], Iterable[Path]],
+    out: Path | None,
+    draw: Callable[[R, int], RenderableType],
+    *,
+    as_json: bool,
+) -> None:
+    """Write a report's documents into the folder `out`, if one is named, and print the report.
+
+    draw: what is shown of it, in so many columns
+    """
+    if out is not None:
+        for path in write(report, out):
+            sys.stderr.write(f"wrote {path}\n")
+    if as_json:
+        write_json(report)
+    else:
+        console = data_console()
+        console.print(draw(report, console.width))
 
 
 class _View(Generic[R]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import jinja2
@@ -16,6 +15,7 @@ from worker.bench.decisions.report import (
     rows_of,
     words_of,
 )
+from worker.bench.report.documents import json_line, markdown_table, write_documents
 from worker.log import harmless
 
 _HERE = Path(__file__).parent
@@ -31,15 +31,17 @@ _templates = jinja2.Environment(
 )
 
 
+def write_decisions(report: DecisionReport, folder: Path) -> list[Path]:
+    """Write report.json, .md and .svg. Raises DiskSpaceError."""
+    return write_documents(
+        report, {"json": json_line, "md": as_markdown, "svg": as_picture}, folder
+    )
+
+
 def as_markdown(report: DecisionReport) -> str:
-    parts = [f"# {harmless(report.model)}: decisions\n", _table(HEADINGS, rows_of(report))]
-    parts += [_table(KIND_HEADINGS, kind_rows_of(report))]
+    parts = [f"# {harmless(report.model)}: decisions\n", markdown_table(HEADINGS, rows_of(report))]
+    parts += [markdown_table(KIND_HEADINGS, kind_rows_of(report))]
     return "\n".join([*parts, *(f"{harmless(each)}\n" for each in words_of(report))])
-
-
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [headings, ("---",) + ("---:",) * (len(headings) - 1), *rows]
-    return "".join(f"| {' | '.join(map(harmless, line))} |\n" for line in lines)
 
 
 def as_picture(report: DecisionReport) -> str:

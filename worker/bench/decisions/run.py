@@ -23,11 +23,11 @@ from worker.bench.decisions.report import (
 )
 from worker.bench.plan import BenchPlan, Level
 from worker.bench.run.cache import BenchCache
-from worker.bench.run.level import File, LevelRunner, open_file
+from worker.bench.run.level import File, LevelRunner, begin
 from worker.bench.run.runner import Event, Events, Note, Runner
 from worker.bench.sections import Machine
 from worker.bench.sizes import EFFORTS
-from worker.bench.stages import MACHINE, StageJob
+from worker.bench.stages import StageJob
 from worker.errors import BackendError, UsageError, WorkerError
 from worker.files import atomic_write
 from worker.model import calibration
@@ -62,13 +62,7 @@ class DecisionRun:
 
     def _run(self) -> Generator[Event | DecisionReport]:
         plan, runner = self._plan, self._runner
-        job = StageJob(
-            stage=MACHINE.name, plan=plan, settings=plan.settings, sizes=EFFORTS[plan.effort][0]
-        )
-        machine = yield from runner.run(MACHINE, job)
-        source: File | None = None
-        if plan.source is not None:
-            source = yield from open_file(runner, plan.levels[0], Path(plan.source))
+        machine, source = yield from begin(runner, plan)
         makers = LevelRunner(runner, plan, machine)
         for level in plan.levels:
             runner.agenda.expect(level.name, DECISIONS.name, _EXPECTED_S)
@@ -84,7 +78,7 @@ class DecisionRun:
                 yield Note(text=self._notes[-1])
                 continue
             name = name or file.config.name or Path(file.path).stem
-            made, mine = yield from self._measure(job, level, file)
+            made, mine = yield from self._measure(level, file)
             if mine is not None and reference is None:
                 reference = mine
                 made = msgspec.structs.replace(made, is_reference=True)
@@ -99,7 +93,7 @@ class DecisionRun:
             )
 
     def _measure(
-        self, job: StageJob, level: Level, file: File
+        self, level: Level, file: File
     ) -> Events[tuple[DecisionLevel, LevelScores | None]]:
         report = DecisionLevel(
             quant=level.name,
@@ -109,9 +103,11 @@ class DecisionRun:
             size_bytes=sum(part.size for part in file.config.files),
             bpw=file.config.bits_per_weight,
         )
-        job = msgspec.structs.replace(
-            job, stage=DECISIONS.name, level=level, path=file.path, place=self._place
-        )
+        plan = self._plan
+        job = StageJob(
+            stage=DECISIONS.name, plan=plan, settings=plan.settings, sizes=EFFORTS[plan.effort][0],
+            level=level, path=file.path, place=self._place,
+        )  # fmt: skip
         if level.lora is not None:
             settings = msgspec.structs.replace(job.settings, lora=(level.lora,))
             job = msgspec.structs.replace(job, settings=settings)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jinja2
 import msgspec
@@ -21,6 +20,9 @@ from worker.bench.report.plot import Drawing
 from worker.bench.report.words import headline, paragraphs
 from worker.errors import DiskSpaceError
 from worker.files import atomic_write
+from worker.log import harmless
+
+R = TypeVar("R")
 
 
 def _printable(value: Any) -> Any:
@@ -47,10 +49,12 @@ _templates = jinja2.Environment(
 def write_report(report: BenchReport, folder: Path) -> list[Path]:
     """Write report.json, .md, .svg and .html. Raises DiskSpaceError."""
     makers = {"json": _indent, "md": markdown, "svg": picture, "html": page}
-    return write_documents({kind: partial(make, report) for kind, make in makers.items()}, folder)
+    return write_documents(report, makers, folder)
 
 
-def write_documents(makers: Mapping[str, Callable[[], str]], folder: Path) -> list[Path]:
+def write_documents(
+    report: R, makers: Mapping[str, Callable[[R], str]], folder: Path
+) -> list[Path]:
     """Write report.KIND for each kind; each is whole or not there.
 
     Raises DiskSpaceError where the folder takes no more.
@@ -61,7 +65,7 @@ def write_documents(makers: Mapping[str, Callable[[], str]], folder: Path) -> li
         target = folder / f"report.{kind}"
         try:
             with atomic_write(target) as file:
-                file.write_text(make(), encoding="utf-8")
+                file.write_text(make(report), encoding="utf-8")
         except OSError as error:
             raise DiskSpaceError(
                 f"{target} cannot be written: {error.strerror}.",
@@ -69,6 +73,17 @@ def write_documents(makers: Mapping[str, Callable[[], str]], folder: Path) -> li
             ) from None
         written.append(target)
     return written
+
+
+def json_line(report: object) -> str:
+    """The report as JSON in one line."""
+    return msgspec.json.encode(report).decode()
+
+
+def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The first column is text, the others are numbers."""
+    lines = [headings, ("---",) + ("---:",) * (len(headings) - 1), *rows]
+    return "".join(f"| {' | '.join(map(harmless, line))} |\n" for line in lines)
 
 
 def page(report: BenchReport) -> str:

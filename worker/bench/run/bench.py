@@ -12,10 +12,9 @@ from worker.bench.plan import BenchPlan, Level
 from worker.bench.report import FORMAT, BenchReport, LevelReport
 from worker.bench.report.verdict import judge
 from worker.bench.run.cache import BenchCache
-from worker.bench.run.level import File, LevelRunner, open_file
+from worker.bench.run.level import LevelRunner, begin
 from worker.bench.run.runner import Event, Events, Note, Runner
-from worker.bench.sizes import EFFORTS, SEED
-from worker.bench.stages import MACHINE, StageJob
+from worker.bench.sizes import SEED
 from worker.errors import UsageError, WorkerError
 
 _LONGER = 1.2  # times what a run may take, from which on it says so first
@@ -46,13 +45,7 @@ class Bench:
 
     def _run(self) -> Generator[Event | BenchReport]:
         plan, runner = self._plan, self._runner
-        job = StageJob(
-            stage=MACHINE.name, plan=plan, settings=plan.settings, sizes=EFFORTS[plan.effort][0]
-        )
-        machine = yield from runner.run(MACHINE, job)
-        source: File | None = None
-        if plan.source is not None:
-            source = yield from open_file(runner, plan.levels[0], Path(plan.source))
+        machine, source = yield from begin(runner, plan)
         while True:
             levels, first = LevelRunner(runner, plan, machine), plan.levels[0]
             try:

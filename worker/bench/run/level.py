@@ -46,6 +46,19 @@ def open_file(runner: Runner, level: Level, path: Path) -> Events[File]:
     return File(path=str(path), sha256=sha256, config=config)
 
 
+def begin(runner: Runner, plan: BenchPlan) -> Events[tuple[Machine, File | None]]:
+    """What the machine is, and the file that levels are made of; None where each has its own.
+
+    Raises ModelFileError, BackendError.
+    """
+    sizes = EFFORTS[plan.effort][0]
+    job = StageJob(stage=stages.MACHINE.name, plan=plan, settings=plan.settings, sizes=sizes)
+    machine = yield from runner.run(stages.MACHINE, job)
+    if plan.source is None:
+        return machine, None
+    return machine, (yield from open_file(runner, plan.levels[0], Path(plan.source)))
+
+
 class LevelRunner:
     """Runs the stages of the levels of a plan, the reference first.
 
