@@ -41,7 +41,7 @@ def load(path: Path, *, unified: bool = False, heads: bool = False, **options: i
 
     With flash attention they differ by 1e-2, with a cache of f16 by 1e-3, and near-ties flip.
     """
-    sizes = {k: options[k] for k in ("batch_size", "ubatch_size") if k in options}
+    sizes: dict[str, Any] = {k: options[k] for k in ("batch_size", "ubatch_size") if k in options}
     asked = Settings(draft="both" if heads else "auto", **sizes)
     kept = num_states_kept(load_config(path), asked)
     given: dict[str, Any] = {"num_cells": 1024, "num_slots": 4, "states_kept": kept, **options}
