@@ -21,7 +21,7 @@ from worker.llama.companion import DraftModel, Heads
 from worker.llama.context import Context
 from worker.llama.weights import LoadOptions, Weights
 from worker.machine import DeviceMemory, Memory
-from worker.memory.companions import HEAD_OUTPUTS, context_bytes
+from worker.memory.companions import HEAD_OUTPUTS, context_bytes, num_states_kept
 from worker.memory.embedding import EmbeddingShape, embedding_shape
 from worker.memory.plan import ContextBytes, MemoryPlan, estimate
 from worker.model.config import load_config
@@ -52,7 +52,8 @@ def quiet() -> None:
 def test_contexts_for_text(name: str, tmp_path: Path) -> None:
     """Cells, states and compute buffers are those of the real context, in both layouts."""
     path = WRITERS[name](tmp_path / "model.gguf")
-    with asking(load_config(path)) as ask, Weights(path, LoadOptions(n_gpu_layers=0)) as weights:
+    config = load_config(path)
+    with asking(config) as ask, Weights(path, LoadOptions(n_gpu_layers=0)) as weights:
         for parallel, unified, flash_attn in (
             (1, True, "auto"),
             (4, True, "off"),
@@ -61,7 +62,10 @@ def test_contexts_for_text(name: str, tmp_path: Path) -> None:
             settings = Settings(parallel=parallel, flash_attn=flash_attn)
             found = ask(settings, 4096, unified=unified, chunk_outputs=8)
             options = msgspec.structs.replace(
-                context_options(settings, 4096), unified=unified, chunk_outputs=8
+                context_options(settings, 4096),
+                unified=unified,
+                chunk_outputs=8,
+                states_kept=num_states_kept(config, settings),
             )
             with Context(weights, options) as context:
                 held = context.residency

@@ -17,6 +17,7 @@ from worker import log
 from worker.llama import library
 from worker.llama.context import Context, ContextOptions
 from worker.llama.weights import LoadOptions, Weights
+from worker.memory.companions import num_states_kept
 from worker.memory.embedding import EmbeddingShape
 from worker.memory.plan import AskBuffers, ContextBytes
 from worker.model.config import ModelConfig
@@ -56,6 +57,7 @@ def vectors_options(options: ContextOptions, shape: EmbeddingShape) -> ContextOp
         ubatch_size=shape.rows,
         plain_rows=0,
         flash_attn=shape.flash_attn,
+        states_kept=0,
         control=None,
         purpose="scores" if shape.pooling == "rank" else "vectors",
     )
@@ -84,13 +86,19 @@ def asking(
             beside: bool = False,
         ) -> ContextBytes:
             options = msgspec.structs.replace(
-                context_options(settings, num_cells), unified=unified, chunk_outputs=chunk_outputs
+                context_options(settings, num_cells),
+                unified=unified,
+                chunk_outputs=chunk_outputs,
+                states_kept=num_states_kept(config, settings),
             )
             if shape is not None:
                 options = vectors_options(options, shape)
             if beside:
-                purpose = "text" if draft is not None else "heads"
-                options = msgspec.structs.replace(options, purpose=purpose)
+                options = (
+                    msgspec.structs.replace(options, purpose="heads")
+                    if draft is None
+                    else msgspec.structs.replace(options, purpose="text", states_kept=0)
+                )
             whose = guessing if beside else weights
             with library.capture_log() as lines, Context(whose, options) as context:
                 compute = sum(nbytes for _, nbytes in context.residency.compute_buffers)
