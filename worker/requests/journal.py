@@ -70,12 +70,14 @@ class Outcomes:
     by_route  (route, status) -> answers; `other` are paths that are no route
     errors    (code, status) -> answers that told of an error, also in the middle of a stream
     usage     name of a key -> what its requests used, once they have ended
+    reasons   (word,) -> requests of whose prompt the cache gave no more for this reason
     """
 
     def __init__(self) -> None:
         self.by_route: Counter[tuple[str, str]] = Counter()
         self.errors: Counter[tuple[str, str]] = Counter()
         self.usage: dict[str, AccountUsage] = {}
+        self.reasons: Counter[tuple[str]] = Counter()
 
     def note(self, route: str | None, status: int | None, code: str | None) -> None:
         """One has ended.
@@ -268,6 +270,8 @@ class Journal:
             record.quota.take_tokens(ended.prompt_tokens + ended.generated_tokens)
         if record.account.name:
             self.outcomes.note_usage(record.account.name, ended)
+        if ended.cache_reason is not None:
+            self.outcomes.reasons[(ended.cache_reason,)] += 1
         self.recent.appendleft(ended)
         self.num_ended += 1
         self.num_errors += ended.outcome == "error"

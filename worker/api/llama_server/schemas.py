@@ -11,6 +11,7 @@ from worker.api.answer.usage import LlamaTimings, PromptProgress
 from worker.api.intake.bounds import between, count_from, texts
 from worker.api.intake.sampling import SamplingFields
 from worker.limits import LOGPROBS, SEQUENCES, STOP, STOPS
+from worker.requests.trace import CacheTrace
 
 
 class WritingFields(SamplingFields, kw_only=True):
@@ -148,6 +149,7 @@ class Written(msgspec.Struct, kw_only=True):
     stopping_word: str
     timings: LlamaTimings
     completion_probabilities: list[WrittenScore] | msgspec.UnsetType = msgspec.UNSET
+    cache_trace: CacheTrace | msgspec.UnsetType = msgspec.UNSET
     warnings: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
     def only(self, paths: list[str]) -> dict[str, Any]:

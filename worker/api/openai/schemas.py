@@ -16,6 +16,7 @@ from worker.api.intake.prompts import Truncated
 from worker.api.intake.sampling import SamplingFields
 from worker.api.intake.thinking import FORMATS, ChatFields
 from worker.limits import LOGPROBS, MESSAGES, SEQUENCES, STOP, STOPS, TOOLS
+from worker.requests.trace import CacheTrace
 
 
 class StreamOptions(msgspec.Struct, kw_only=True):
@@ -176,6 +177,7 @@ class ChatCompletion(msgspec.Struct, kw_only=True, omit_defaults=True):
     warnings: tuple[str, ...] = ()
     service_tier: str | msgspec.UnsetType = msgspec.UNSET
     prompt_token_ids: tuple[int, ...] = ()
+    cache_trace: CacheTrace | msgspec.UnsetType = msgspec.UNSET
     verbose: TemplateReply | msgspec.UnsetType = msgspec.field(
         name="__verbose", default=msgspec.UNSET
     )
@@ -248,3 +250,4 @@ class Completion(msgspec.Struct, kw_only=True, omit_defaults=True):
     prompt_progress: PromptProgress | msgspec.UnsetType = msgspec.UNSET
     warnings: tuple[str, ...] = ()
     service_tier: str | msgspec.UnsetType = msgspec.UNSET
+    cache_trace: CacheTrace | msgspec.UnsetType = msgspec.UNSET
