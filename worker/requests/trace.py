@@ -145,7 +145,7 @@ class TracedPrompt:
             elif usable is not None:
                 old = usable.other.known_at(admitted)
                 reason, found = self._change(usable.other, old, usable.usable)
-            num_same = common.common if common else 0
+            num_same = min(common.common, most) if common else 0
             lost = most - max(known, cached)
             if num_same > max(known, cached):  # the rest of it is said by the adapters
                 reason, lost = "other_adapter", num_same
