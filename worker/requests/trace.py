@@ -141,7 +141,8 @@ class TracedPrompt:
         if cached < most:
             reason, found = "first_time", None
             if cached > known:
-                reason, found = "new_text", Difference(cached)
+                reason = "new_text" if cached >= _FEW else "first_time"
+                found = Difference(cached)
             elif usable is not None:
                 old = usable.other.known_at(admitted)
                 reason, found = self._change(usable.other, old, usable.usable)

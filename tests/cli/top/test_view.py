@@ -172,3 +172,9 @@ def test_curves(values: list[float], curve: str) -> None:
     """Against the largest value; there is one cell for each."""
     line = line_of(shown(doing(speeds=[[0, value, 0.0] for value in values])), "tokens")
     assert curve in line
+
+
+def test_why_a_prompt_was_read_again() -> None:
+    """In 120 columns, which is what a pipe gets, an ended request has its reason and its route."""
+    lines = shown(doing(), width=120, height=None)
+    assert line_of(lines, "req-before").split()[-3:] == ["date_changed", "POST", "/v1/completions"]

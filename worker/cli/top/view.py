@@ -34,6 +34,7 @@ _STYLES = {
 _BLOCKS, _ASCII = ("█▓░", "▁▂▃▄▅▆▇█"), ("#+.", "_.,-=+*#")
 # Negative: to the right. A column that does not fit is left out, with those behind it.
 _FIRST, _WIDTHS = 10, (10, -17, -9, -9, -8, -8, 10, 25)
+_ENDED_WIDTHS = (*_WIDTHS[:-2], 16, 25)  # in 120 columns all have room
 
 
 class WatchError(WorkerError, code="NOT_WATCHED"):
@@ -92,8 +93,8 @@ def _parts(reply: LiveReply, options: ConsoleOptions) -> Iterator[RenderableType
     if len(live) < len(reply.data):
         yield _line((f"  … and {len(reply.data) - len(live):,} more", "dim"))
     if ended:
-        heads = "ended,tokens,tok/s,cached,first,took,,route"
-        yield from (Text(), _table(width, heads, (_row(each, signs[0]) for each in ended)))
+        heads, rows = "ended,tokens,tok/s,cached,first,took,cache,route", map(_row, ended)
+        yield from (Text(), _table(width, heads, rows, _ENDED_WIDTHS))
     if reply.log and room > 2:
         yield from (Text(), _line(("log", "dim")))
         for clock, level, *words in reply.log[-(room - 2) :]:
@@ -127,12 +128,13 @@ def _figures(reply: LiveReply, width: int, blocks: str, levels: str) -> Iterator
     yield _line(("kept     ", "dim"), f"memory {memory}, disk {disk}")
 
 
-def _row(each: LiveRequest | EndedRequest, blocks: str) -> Iterator[Text]:
+def _row(each: LiveRequest | EndedRequest, blocks: str = "") -> Iterator[Text]:
     """How far it is, in its prompt and then in what it may write; or how it ended."""
     bar, count, speed = Text(), 1, each.tokens_per_second
     if isinstance(each, EndedRequest):
         state, seconds = each.outcome, (each.first_token_s, each.duration_s)
         tokens = f"{each.prompt_tokens:,} + {each.generated_tokens:,}"
+        bar = Text(harmless(each.cache_reason or ""))
     else:
         state, count, seconds = each.state, each.sequences, (each.wait_s, each.age_s)
         done, most = each.read_tokens, each.prompt_tokens
@@ -150,11 +152,13 @@ def _row(each: LiveRequest | EndedRequest, blocks: str) -> Iterator[Text]:
     yield from (bar, Text(harmless(each.route)))
 
 
-def _table(width: int, heads: str, rows: Iterable[Iterable[Text]]) -> Table:
+def _table(
+    width: int, heads: str, rows: Iterable[Iterable[Text]], widths: Sequence[int] = _WIDTHS
+) -> Table:
     table = Table(box=None, expand=True, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("request", ratio=1, no_wrap=True)
     room = width - _FIRST
-    for head, size in zip(heads.split(","), _WIDTHS, strict=True):
+    for head, size in zip(heads.split(","), widths, strict=True):
         room -= abs(size) + 1
         if room >= 0:
             side = "right" if size < 0 else "left"
