@@ -56,12 +56,13 @@ class KnownPrompt:
     given      as in `ChatParts`
     admitted, ended  when it began to run, and no longer did; 0: not yet
     num_anew   as in `Reuse`
+    nearest    the one before of which it has the most, until it has ended itself
     is_unkept  it is kept in cells only: its media take other positions than cells
     """
 
     __slots__ = (
-        "admitted", "digests", "ended", "given", "is_unkept", "num_anew", "num_prompt", "owner",
-        "prompt", "tokens",
+        "admitted", "digests", "ended", "given", "is_unkept", "nearest", "num_anew", "num_prompt",
+        "owner", "prompt", "tokens",
     )  # fmt: skip
 
     def __init__(self, owner: bytes, prompt: Prompt, parts: ChatParts | None) -> None:
@@ -72,6 +73,7 @@ class KnownPrompt:
         self.given = 0 if parts is None else parts.given
         self.admitted = self.ended = 0.0
         self.num_anew = 0
+        self.nearest: KnownPrompt | None = None
         self.is_unkept = prompt.position(self.num_prompt) != self.num_prompt
 
     @property
@@ -134,7 +136,8 @@ class RecentPrompts:
     def _add(self, known: KnownPrompt) -> None:
         owner = known.owner
         ended = self._ended.setdefault(owner, deque())
-        for old in [each for each in ended if _goes_on(each, known)]:
+        old, known.nearest = known.nearest, None
+        if old is not None and old in ended and _goes_on(old, known):
             ended.remove(old)
             self._count(owner, -old.nbytes)
         ended.append(known)
@@ -167,12 +170,16 @@ class RecentPrompts:
             if other is mine:
                 continue
             known = other.known_at(then)[: len(tokens)]
+            least = usable.usable if usable else 0
+            if len(known) <= least or known[least] != tokens[least]:
+                continue  # no more of it is the same, and most differ there
             count = num_common(known, tokens)
             alike = Likeness(other, mine.prompt.num_alike(other.prompt, count), count)
-            if alike.usable > (usable.usable if usable else 0):
+            if alike.usable > least:
                 usable = alike
             if count > (common.common if common else 0):
                 common = alike
+        mine.nearest = usable.other if usable else None
         return usable, common
 
     def _before(self, owner: bytes, then: float, *, live: bool) -> Iterator[KnownPrompt]:
@@ -184,9 +191,8 @@ class RecentPrompts:
 
 def _goes_on(old: KnownPrompt, new: KnownPrompt) -> bool:
     """Whether all that is known of one is known of the other."""
-    count = len(old.tokens)
     is_same = old.prompt == new.prompt and old.given == new.given
-    return is_same and num_common(old.tokens, new.tokens) == count
+    return is_same and num_common(old.tokens, new.tokens) == len(old.tokens)
 
 
 def num_common(left: np.ndarray, right: np.ndarray) -> int:
