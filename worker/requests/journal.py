@@ -177,6 +177,16 @@ def _tell(ended: EndedRequest, num_sequences: int, param: str | None) -> None:
     log.get("service").info("request", console=_sentence(ended, num_sequences, param), **fields)
 
 
+def _tell_reason(ended: EndedRequest) -> None:
+    log.get("cache").debug(
+        "prompt",
+        reason=ended.cache_reason,
+        prompt_tokens=ended.prompt_tokens,
+        cached_tokens=ended.cached_tokens,
+        x_request_id=ended.id,
+    )
+
+
 def _sentence(ended: EndedRequest, num_sequences: int, param: str | None) -> str:
     """The same for people."""
     status = "client left" if ended.status is None else str(ended.status)
@@ -272,6 +282,7 @@ class Journal:
             self.outcomes.note_usage(record.account.name, ended)
         if ended.cache_reason is not None:
             self.outcomes.reasons[(ended.cache_reason,)] += 1
+            Context().run(_tell_reason, ended)
         self.recent.appendleft(ended)
         self.num_ended += 1
         self.num_errors += ended.outcome == "error"

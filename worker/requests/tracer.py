@@ -5,13 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from worker import log
 from worker.engine.request import Request
 from worker.engine.sequence import Delta
 from worker.requests.prompts import ChatParts, RecentPrompts
 from worker.requests.trace import CacheTrace, TracedPrompt
-
-_log = log.get("cache")
 
 
 class PromptTracer:
@@ -69,15 +66,7 @@ class PromptTracer:
             self._recent.end(known, delta.reuse, admitted, delta.timings.finished)
         self._known = []
         if traces:
-            self.trace = trace = max(traces, key=_num_read)
-            _log.debug(
-                "prompt",
-                reason=trace.reason,
-                prompt_tokens=trace.prompt_tokens,
-                cached_tokens=trace.cached_tokens,
-                known_tokens=trace.known_tokens,
-                source=trace.source,
-            )
+            self.trace = max(traces, key=_num_read)
 
 
 def _num_read(trace: CacheTrace) -> int:
