@@ -9,7 +9,6 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from worker.engine.kv.keeper import APART
 from worker.engine.sequence import Reuse
 from worker.requests.prompts import (
     ChatParts,
@@ -55,12 +54,17 @@ _WHY: dict[Reason, str] = {
     "disk_blocks": "On disk prompts are found in blocks of 64 tokens.",
     "would_stall": "To bring it back would have stalled the running streams.",
     "prompt_logprobs": "The logprobs of the prompt were asked for, so all of it was computed.",
-}  # fmt: skip
+}
 _WITHHELD: dict[str, Reason] = {
-    "checkpoint": "checkpoint_only_at", "window": "window", "in_use": "in_use",
-    "too_short": "too_short", "stall": "would_stall", "pieces": "whole_pieces",
-    "scored": "prompt_logprobs", "unreadable": "unreadable",
-}  # fmt: skip
+    "checkpoint": "checkpoint_only_at",
+    "window": "window",
+    "in_use": "in_use",
+    "too_short": "too_short",
+    "stall": "would_stall",
+    "pieces": "whole_pieces",
+    "scored": "prompt_logprobs",
+    "unreadable": "unreadable",
+}
 # They cost few tokens: what the prompt itself costs counts if that is more.
 _SMALL = frozenset({"whole_pieces", "disk_blocks", "checkpoint_only_at", "too_short", "window"})
 _PLAIN = frozenset({"new_text", "first_time"})
@@ -169,8 +173,6 @@ class TracedPrompt:
         reuse, cached = self._reuse, self._cached
         count, word = reuse.withheld
         if count - cached > max(0, known - count):
-            if word == "checkpoint" and known < APART:
-                return "too_short"
             return _WITHHELD[word]
         if other.is_unkept:
             return "media_in_cells_only"

@@ -110,10 +110,7 @@ class Prefixes:
         if max(known) > count:
             withheld = max(known), "stall" if self._keeper.num_slow > count else "pieces"
         elif found is not None and found.num_common >= max(withheld[0], count + 1):
-            withheld = (
-                found.num_common,
-                "checkpoint" if self._backend.shape.needs_rest else "pieces",
-            )
+            withheld = found.num_common, self._missing_state(found.num_common)
         withheld = withheld if withheld[0] > count else (0, "")
         return Match(count, None if is_kept or not most else best, found, withheld)
 
@@ -308,7 +305,13 @@ class Prefixes:
         """Why a sequence cannot go on from them, see `Reuse`."""
         if slot.is_running and self._shares_exactly:
             return "in_use" if slot.length > common else "too_short"
-        return "window" if self._backend.shape.cuts_tails else "checkpoint"
+        return "window" if self._backend.shape.cuts_tails else self._missing_state(common)
+
+    def _missing_state(self, common: int) -> str:
+        """Why no state after so many tokens is kept, see `Reuse`."""
+        if not self._backend.shape.needs_rest:
+            return "pieces"
+        return "checkpoint" if common >= keeper.APART else "too_short"
 
     def _can_share(self, leader: Slot, stop: int) -> bool:
         if not stop or (self._shares_exactly and stop != leader.length):
