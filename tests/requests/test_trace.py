@@ -421,6 +421,19 @@ def test_another_key_tells_not_how_much_more_is_known(kind: dict[str, Any]) -> N
     assert found.reason in ("new_text", "first_time")
 
 
+def test_who_else_runs_is_not_told() -> None:
+    """That another key's request runs with the same text is no reason that is told."""
+    worker = Worker(0, **HYBRID, num_slots=4)
+    worker.ask(long(1), owner=b"ann")
+    worker.engine.empty()
+    worker.forget_cells()
+    worker.start(long(1), count=300, owner=b"bob")
+    for _ in range(5):
+        worker.step()
+    found = worker.finish(worker.start(long(1, 300), owner=b"ann"))
+    assert found.reason == "other_layout"
+
+
 def test_each_key_has_its_prompts() -> None:
     """A prompt of one's own is told apart from the same prompt of another key."""
     worker = Worker(store_bytes=16_000, num_cells=1_000, num_slots=2)

@@ -183,10 +183,10 @@ class RecentPrompts:
         return usable, common
 
     def _before(self, owner: bytes, then: float, *, live: bool) -> Iterator[KnownPrompt]:
-        """The newest first."""
+        """Those that run, and then the newest first."""
         ended = reversed(self._ended.get(owner, ()))
         running = self._live.get(owner, {}) if live else {}
-        return itertools.chain((each for each in ended if each.admitted < then), running)
+        return itertools.chain(running, (each for each in ended if each.admitted < then))
 
 
 def _goes_on(old: KnownPrompt, new: KnownPrompt) -> bool:

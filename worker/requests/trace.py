@@ -75,7 +75,8 @@ _DISK_BLOCK = 64
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.?"
 _CLOCK = re.compile(
     r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}(?:[T ]\d{1,2}:\d\d(?::\d\d)?(?:\.\d+)?)?"
-    r"|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}|\d{1,2}:\d\d(?::\d\d(?:\.\d+)?)?(?:\s?[AaPp][Mm])?"
+    r"|\d{1,2}[-/]\d{1,2}[-/]\d{2,4}|\d{1,2}\.\d{1,2}\.\d{4}"
+    r"|\d{1,2}:\d\d(?::\d\d(?:\.\d+)?)?(?:\s?[AaPp][Mm])?"
     rf"|\d{{1,2}}(?:st|nd|rd|th)?[ -]{_MONTH}(?:[ -]\d{{2,4}})?"
     rf"|{_MONTH}\s\d{{1,2}}(?:st|nd|rd|th)?(?:,?\s\d{{4}})?|{_MONTH}\s\d{{4}}"
     r"|(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day|\b1[4-9]\d{8}(?:\d{3})?\b"
@@ -172,7 +173,8 @@ class TracedPrompt:
         """Why it did not go on from all that was known."""
         reuse, cached = self._reuse, self._cached
         count, word = reuse.withheld
-        if count - cached > max(0, known - count):
+        is_told = word != "in_use" or not other.ended  # who else runs is nobody's affair
+        if is_told and count - cached > max(0, known - count):
             return _WITHHELD[word]
         if other.is_unkept:
             return "media_in_cells_only"
