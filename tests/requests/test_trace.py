@@ -406,7 +406,7 @@ def test_another_key_tells_nothing() -> None:
     found = worker.ask(asked, owner=b"bob")
     assert found.reason == "new_text"
     assert found.known_tokens == found.cached_tokens == len(long(1))
-    assert found.difference == traces.Difference(found.cached_tokens)
+    assert found.difference == traces.PromptDifference(found.cached_tokens)
     assert secret[400:410] not in msgspec.json.encode(found).decode()
 
 

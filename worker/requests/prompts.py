@@ -80,7 +80,7 @@ class KnownPrompt:
     def nbytes(self) -> int:
         return _OVERHEAD + self.tokens.nbytes + 36 * len(self.digests)
 
-    def known_at(self, then: float) -> np.ndarray:
+    def tokens_at(self, then: float) -> np.ndarray:
         """What a sequence that was admitted then could find of it: int32 [n]."""
         if not self.ended:
             return np.frombuffer(array("i", self.prompt.tokens), np.int32)
@@ -127,7 +127,7 @@ class RecentPrompts:
             del self._live[known.owner]
         if not admitted:
             return
-        tokens = known.known_at(now) if reuse is None else reuse.tokens.copy()
+        tokens = known.tokens_at(now) if reuse is None else reuse.tokens.copy()
         known.num_anew = 0 if reuse is None else reuse.num_anew
         known.tokens, known.admitted, known.ended = tokens, admitted, now
         known.prompt = Prompt((), key=known.prompt.key, begin=known.prompt.begin)
@@ -169,7 +169,7 @@ class RecentPrompts:
         for other in self._before(mine.owner, then, live=live):
             if other is mine:
                 continue
-            known = other.known_at(then)[: len(tokens)]
+            known = other.tokens_at(then)[: len(tokens)]
             least = usable.usable if usable else 0
             if len(known) <= least or known[least] != tokens[least]:
                 continue  # no more of it is the same, and most differ there

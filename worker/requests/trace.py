@@ -26,7 +26,7 @@ Reason = Literal[
     "checkpoint_only_at", "window", "in_use", "too_short", "whole_pieces", "disk_blocks",
     "would_stall", "prompt_logprobs",
 ]  # fmt: skip
-Source = Literal["cells", "memory", "disk"]
+CacheSource = Literal["cells", "memory", "disk"]
 
 # {n}: tokens that the cache gave; {at}: the message at hand, or the prompt.
 _WHY: dict[Reason, str] = {
@@ -85,7 +85,7 @@ _BEFORE, _SHOWN = 12, 40  # characters
 _SYSTEM = ("system", "developer")
 
 
-class Difference(msgspec.Struct, frozen=True):
+class PromptDifference(msgspec.Struct, frozen=True):
     """The first token that is another one than in the most alike of the key's recent prompts.
 
     earlier, now  the texts there, with some characters before; null where no such prompt is known
@@ -112,8 +112,8 @@ class CacheTrace(msgspec.Struct, frozen=True):
     prompt_tokens: int
     cached_tokens: int
     known_tokens: int
-    source: Source | None = None
-    difference: Difference | None = None
+    source: CacheSource | None = None
+    difference: PromptDifference | None = None
     prompt: int = 0
 
 
@@ -142,14 +142,14 @@ class TracedPrompt:
         usable, common = recent.alike(self._known, self._tokens, admitted, live=live)
         known = min(usable.usable, most) if usable else 0
         reason: Reason = "complete"
-        found: Difference | None = None
+        found: PromptDifference | None = None
         if cached < most:
             reason, found = "first_time", None
             if cached > known:
                 reason = "new_text" if cached >= _FEW else "first_time"
-                found = Difference(cached)
+                found = PromptDifference(cached)
             elif usable is not None:
-                old = usable.other.known_at(admitted)
+                old = usable.other.tokens_at(admitted)
                 reason, found = self._change(usable.other, old, usable.usable)
             num_same = min(common.common, most) if common else 0
             lost = most - max(known, cached)
@@ -166,7 +166,7 @@ class TracedPrompt:
         why = _WHY[reason].format(n=f"{cached:,}", at=at)
         why = why[0].upper() + why[1:]
         length, known = len(self._tokens), max(known, cached)
-        source: Source | None = self._reuse.source or None  # pyright: ignore[reportAssignmentType]
+        source: CacheSource | None = self._reuse.source or None  # pyright: ignore[reportAssignmentType]
         return CacheTrace(reason, why, length, cached, known, source, found, number)
 
     def _hindrance(self, other: KnownPrompt, known: int) -> Reason:
@@ -186,14 +186,14 @@ class TracedPrompt:
 
     def _change(
         self, other: KnownPrompt, old: np.ndarray, at: int
-    ) -> tuple[Reason, Difference | None]:
+    ) -> tuple[Reason, PromptDifference | None]:
         """What is another text than before, where the same tokens end."""
         new = self._tokens
         if at >= min(len(new), len(old)):
             return "new_text", None
         place = self._message_at(at)
         role = None if place is None or self._parts is None else self._parts.turns[place].role
-        found = Difference(at, self._show(old, at), self._show(new, at), place, role)
+        found = PromptDifference(at, self._show(old, at), self._show(new, at), place, role)
         if at >= len(old) - _ENDING:
             return "new_text", found
         if old[at] < 0 and new[at] < 0:
