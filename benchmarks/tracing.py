@@ -25,7 +25,7 @@ def request_of(tokens: np.ndarray) -> Request:
 
 
 def delta_of(tokens: np.ndarray, cached: int, now: float) -> Delta:
-    reuse = Reuse("cells" if cached else "", (0, ""), 0, True, tokens)
+    reuse = Reuse("cells" if cached else None, (0, ""), 0, True, tokens)
     times = Timings(now, now, now, now + 0.5)
     return Delta("r", finish_reason="stop", cached_tokens=cached, timings=times, reuse=reuse)
 

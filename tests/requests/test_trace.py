@@ -295,7 +295,7 @@ def media_in_cells_only() -> CacheTrace:
     """Media that take fewer positions than cells are not copied out of the cells."""
     recent, tokens = RecentPrompts(), np.arange(1, 101, dtype=np.int32)
     media = (Medium(10, np.zeros((40, 2), np.float32), 8),)
-    reuse = Reuse("", (0, ""), 0, True, tokens)
+    reuse = Reuse(None, (0, ""), 0, True, tokens)
     prompts = [Prompt(tuple(tokens.tolist()), media=media) for _ in range(2)]
     recent.end(recent.begin(b"", prompts[0], None), reuse, 1.0, 2.0)
     mine = recent.begin(b"", prompts[1], None)
@@ -449,7 +449,7 @@ def test_each_key_has_its_prompts() -> None:
 def filled(recent: RecentPrompts, owner: bytes, seed: int, count: int) -> KnownPrompt:
     tokens = np.random.default_rng(seed).integers(1, 1 << 15, count).astype(np.int32)
     known = recent.begin(owner, Prompt(tuple(tokens.tolist())), None)
-    recent.end(known, Reuse("", (0, ""), 0, True, tokens), 1.0, 2.0)
+    recent.end(known, Reuse(None, (0, ""), 0, True, tokens), 1.0, 2.0)
     return known
 
 

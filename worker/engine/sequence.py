@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from operator import itemgetter
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -38,10 +38,13 @@ class PromptRead(msgspec.Struct, frozen=True):
     seconds: float
 
 
+CacheSource = Literal["cells", "memory", "disk"]
+
+
 class Reuse(msgspec.Struct, frozen=True, eq=False):
     """What the cache gave of a prompt, and why no more.
 
-    source    where the last of it lay: cells, memory, disk; empty: nowhere
+    source    where the last of it lay; None: nowhere
     withheld  first tokens of the prompt that somebody knew, and why it goes on from fewer; 0: from
               all that are known. They may be of anybody's prompts. checkpoint, window: there is a
               state after fewer only; in_use: who computes them is past them; too_short, pieces: for
@@ -52,7 +55,7 @@ class Reuse(msgspec.Struct, frozen=True, eq=False):
     tokens    int32 [n]: the prompt's and the answer's
     """
 
-    source: str
+    source: CacheSource | None
     withheld: tuple[int, str]
     num_anew: int
     keeps: bool

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from worker.engine.sequence import Reuse
+from worker.engine.sequence import CacheSource, Reuse
 from worker.requests.prompts import (
     ChatParts,
     KnownPrompt,
@@ -26,7 +26,6 @@ Reason = Literal[
     "checkpoint_only_at", "window", "in_use", "too_short", "whole_pieces", "disk_blocks",
     "would_stall", "prompt_logprobs",
 ]  # fmt: skip
-CacheSource = Literal["cells", "memory", "disk"]
 
 # {n}: tokens that the cache gave; {at}: the message at hand, or the prompt.
 _WHY: dict[Reason, str] = {
@@ -166,7 +165,7 @@ class TracedPrompt:
         why = _WHY[reason].format(n=f"{cached:,}", at=at)
         why = why[0].upper() + why[1:]
         length, known = len(self._tokens), max(known, cached)
-        source: CacheSource | None = self._reuse.source or None  # pyright: ignore[reportAssignmentType]
+        source = self._reuse.source
         return CacheTrace(reason, why, length, cached, known, source, found, number)
 
     def _hindrance(self, other: KnownPrompt, known: int) -> Reason:

@@ -130,7 +130,7 @@ class Prefixes:
         if sequence.is_counted:
             num_anew = self._stats.num_rearranged + self._stats.num_emptied
             sequence.reuse = Reuse(
-                "", match.withheld, num_anew, self._keeper.keeps, sequence.tokens
+                None, match.withheld, num_anew, self._keeper.keeps, sequence.tokens
             )
         if match.slot is not None:
             slot = self._slot_beside(sequence, match.slot, match.num_tokens)
