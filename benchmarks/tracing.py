@@ -32,9 +32,10 @@ def delta_of(tokens: np.ndarray, cached: int, now: float) -> Delta:
 
 def parts_of(tokens: np.ndarray) -> ChatParts:
     """A message of a hundred tokens each."""
+    ids: list[int] = tokens.tolist()
     said = [
-        b"".join(SPELLED[token] for token in tokens[at : at + 100].tolist()).decode()
-        for at in range(0, len(tokens), 100)
+        b"".join(SPELLED[token] for token in ids[at : at + 100]).decode()
+        for at in range(0, len(ids), 100)
     ]
     turns = tuple(
         Turn("user" if n % 2 else "assistant", hash(each), each) for n, each in enumerate(said)

@@ -283,11 +283,16 @@ def prompt_logprobs() -> CacheTrace:
     return worker.ask(long(1), prompt_logprobs=0)
 
 
+def never(*_: object) -> bool:
+    """Nothing can be brought back."""
+    return False
+
+
 def unreadable() -> CacheTrace:
     worker = Worker()
     worker.ask(long(1))
     worker.forget_cells()
-    worker.backend.restore = lambda *_: False  # pyright: ignore[reportAttributeAccessIssue]
+    worker.backend.restore = never  # pyright: ignore[reportAttributeAccessIssue]
     return worker.ask(long(1))
 
 

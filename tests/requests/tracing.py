@@ -38,7 +38,7 @@ class Worker:
         self, store_bytes: int = 1 << 22, *, store: Store | None = None, max_stall: float = 9e9,
         **kind: Any,
     ) -> None:  # fmt: skip
-        limits = {"num_cells": 8_192, "capacity": 512, "vocab_size": 127, **kind}
+        limits: dict[str, Any] = {"num_cells": 8_192, "capacity": 512, "vocab_size": 127, **kind}
         self.backend = FakeBackend(**limits)
         if store is None and store_bytes:
             store = Store(store_bytes, needs_rest=self.backend.shape.needs_rest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from tests.support.programs.processes import Server, serving
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 GREEDY = {"max_tokens": 4, "temperature": 0, "ignore_eos": True}
 # path -> what makes its prompt of a text, and how long the answer may be
-APIS: dict[str, Any] = {
+APIS: dict[str, Callable[[str], dict[str, Any]]] = {
     CHAT: lambda text: {"messages": [{"role": "user", "content": text}], "max_tokens": 4},
     COMPLETIONS: lambda text: {"prompt": text, "max_tokens": 4},
     "/v1/responses": lambda text: {"input": text, "max_output_tokens": 4},
@@ -168,5 +168,6 @@ def test_keys_without_names_are_apart(hybrid: Server) -> None:
     found = asked(hybrid, {"prompt": [*known[:250], 60, 61]}, COMPLETIONS, "bob-k")
     assert found["known_tokens"] == found["cached_tokens"]
     assert found["reason"] in ("first_time", "new_text")
-    assert (found["difference"] or {}).get("earlier") is None
-    assert (found["difference"] or {}).get("now") is None
+    difference: dict[str, Any] = found["difference"] or {}
+    assert difference.get("earlier") is None
+    assert difference.get("now") is None
