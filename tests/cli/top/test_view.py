@@ -141,3 +141,9 @@ def test_nothing_of_a_server_controls_the_terminal(color: Any) -> None:
 def test_no_speed_yet() -> None:
     """A worker that was just started has none."""
     assert line_of(shown(doing(speeds=[])), "speed") == "speed   0.0 read/s, 0.0 written/s"
+
+
+def test_why_a_prompt_was_read_again() -> None:
+    """In 120 columns, which is what a pipe gets, an ended request has its reason and its route."""
+    lines = shown(doing(), width=120, height=None)
+    assert line_of(lines, "req-before").split()[-3:] == ["date_changed", "POST", "/v1/completions"]

@@ -13,6 +13,7 @@ from worker.api.intake.embeddings import EmbeddingsRequest
 from worker.api.intake.sampling import SamplingFields
 from worker.api.intake.texts import Inputs
 from worker.limits import LOGPROBS, SEQUENCES, STOP, STOPS
+from worker.requests.trace import CacheTrace
 
 
 class WritingFields(SamplingFields, kw_only=True):
@@ -150,6 +151,7 @@ class Written(msgspec.Struct, kw_only=True):
     stopping_word: str
     timings: LlamaTimings
     completion_probabilities: list[WrittenScore] | msgspec.UnsetType = msgspec.UNSET
+    cache_trace: CacheTrace | msgspec.UnsetType = msgspec.UNSET
     warnings: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
     def only(self, paths: list[str]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from worker.api.intake.chat.chat_request import StreamOptions
 from worker.api.intake.prompts import Truncated
 from worker.api.intake.sampling import SamplingFields
 from worker.limits import LOGPROBS, SEQUENCES, STOP, STOPS
+from worker.requests.trace import CacheTrace
 
 
 class AnyChoice(msgspec.Struct, kw_only=True):
@@ -82,6 +83,7 @@ class ChatCompletion(msgspec.Struct, kw_only=True, omit_defaults=True):
     warnings: tuple[str, ...] = ()
     service_tier: str | msgspec.UnsetType = msgspec.UNSET
     prompt_token_ids: tuple[int, ...] = ()
+    cache_trace: CacheTrace | msgspec.UnsetType = msgspec.UNSET
     verbose: TemplateReply | msgspec.UnsetType = msgspec.field(
         name="__verbose", default=msgspec.UNSET
     )
@@ -154,3 +156,4 @@ class Completion(msgspec.Struct, kw_only=True, omit_defaults=True):
     prompt_progress: PromptProgress | msgspec.UnsetType = msgspec.UNSET
     warnings: tuple[str, ...] = ()
     service_tier: str | msgspec.UnsetType = msgspec.UNSET
+    cache_trace: CacheTrace | msgspec.UnsetType = msgspec.UNSET

@@ -20,9 +20,8 @@ _STYLES = {
     "waiting": "yellow", "reading": "cyan", "writing": "green", "warning": "yellow",
 }  # fmt: skip
 # Width, negative: to the right; fixed, so that rows do not jump. What does not fit is left out.
-_COLUMNS = {
-    "state": 10, "tokens": -17, "tok/s": -9, "cached": -9, "wait": -8, "age": -8, "route": 25
-}  # fmt: skip
+_COLUMNS = {"state": 9, "tokens": -15, "tok/s": -7, "cached": -8, "wait": -7, "age": -7,
+            "cache": 14, "route": 25}  # fmt: skip
 _FIRST, _LOW = 10, 12  # of the first column at least; lines of a terminal without a log
 
 
@@ -87,10 +86,10 @@ def _table(width: int, requests: list[LiveRequest | EndedRequest]) -> Table:
 def _row(each: LiveRequest | EndedRequest) -> list[Text]:
     """How far it is, in its prompt and then in what it may write; or how it ended."""
     if isinstance(each, EndedRequest):
-        count, state, age = 1, each.outcome, each.duration_s
+        count, state, age, reason = 1, each.outcome, each.duration_s, each.cache_reason or ""
         tokens = f"{each.prompt_tokens:,} + {each.generated_tokens:,}"
     else:
-        count, state, age = each.sequences, each.state, each.age_s
+        count, state, age, reason = each.sequences, each.state, each.age_s, ""
         done, most = each.read_tokens, each.prompt_tokens
         if state == "writing":
             done, most = each.generated_tokens, each.max_tokens
@@ -98,7 +97,8 @@ def _row(each: LiveRequest | EndedRequest) -> list[Text]:
     name = harmless(each.id) + (f" x {count}" if count > 1 else "")
     speed = "" if each.tokens_per_second is None else f"{each.tokens_per_second:,.1f}"
     times = (f"{took:.2f} s" if took < 10 else f"{took:,.0f} s" for took in (each.wait_s, age))
-    more = (tokens, speed, f"{each.cached_tokens:,}", *times, harmless(each.route))
+    why = map(harmless, (reason, each.route))
+    more = (tokens, speed, f"{each.cached_tokens:,}", *times, *why)
     return [Text(name), Text(state, _STYLES.get(state, "dim")), *map(Text, more)]
 
 
