@@ -28,6 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "machine": set(),
     "child": set(),
     "values": set(),
+    "batches": set(),
     "keys": {"values", "account", "limits", "errors"},
     "files": {"machine", "errors"},
     "settings": {"keys", "values", "limits"},
@@ -55,8 +56,8 @@ ALLOWED: dict[str, set[str]] = {
     },
     "requests": {"http", "engine", "lifecycle", "account", "errors", "log"},
     "api": {
-        "budget", "requests", "http", "lifecycle", "chat", "grammar", "engine", "model", "settings",
-        "values", "keys", "limits", "machine", "account", "errors", "log",
+        "batches", "budget", "requests", "http", "lifecycle", "chat", "grammar", "engine", "model",
+        "settings", "values", "keys", "limits", "machine", "account", "errors", "log",
     },
     "service": {
         "api", "requests", "http", "lifecycle", "chat", "grammar", "engine", "model", "settings",
@@ -67,8 +68,8 @@ ALLOWED: dict[str, set[str]] = {
         "machine", "child", "errors", "log",
     },
     "cli": {
-        "service", "api", "requests", "bench", "audit", "chat", "isolation", "lifecycle", "llama",
-        "engine", "hub", "memory", "model", "gguf", "settings", "values", "files",
+        "service", "api", "requests", "bench", "batches", "audit", "chat", "isolation", "lifecycle",
+        "llama", "engine", "hub", "memory", "model", "gguf", "settings", "values", "files",
         "machine", "errors", "log", "demo",
     },
 }  # fmt: skip
