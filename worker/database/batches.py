@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from worker.batches.line import LineProblem, with_failure, write_line
 from worker.database.database import Database
 from worker.database.files import StoredFile, file_of, insert_file, new_id, shrink
 
@@ -19,19 +20,11 @@ _LINES, _BYTES = 64, 4 << 20
 _DELETED = 5_000
 
 
-class LineFault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why a batch cannot begin, as OpenAI tells it. line: counted from 1"""
-
-    code: str
-    message: str
-    param: str | None = None
-    line: int | None = None
-
-
 class BatchRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What is known of a batch. Times are seconds since 1970; None: it has not come to that.
 
-    output_days  days for which its files are kept
+    output_seconds  for which its files are kept
+    errors          why it could not begin
     """
 
     id: str
@@ -44,7 +37,7 @@ class BatchRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
     expires_at: int
     output_seconds: int
     metadata: dict[str, str] | None = None
-    errors: list[LineFault] = []
+    errors: list[LineProblem] = []
     output_file_id: str | None = None
     error_file_id: str | None = None
     in_progress_at: int | None = None
@@ -89,7 +82,7 @@ class AskedLine(NamedTuple):
     data: bytes
 
 
-class AnsweredLine(NamedTuple):
+class StoredAnswer(NamedTuple):
     """A line of the output or, if it is an error, of the errors."""
 
     batch: str
@@ -124,13 +117,11 @@ class StoredBatches:
         """At most `limit` of the owner's, the newest first, behind that one."""
 
         def read(connection: sqlite3.Connection) -> list[BatchRecord]:
-            where, values = "owner = ?", [owner]
-            if after is not None:
-                where += " AND (created_at, id) < (SELECT created_at, id FROM batches"
-                where, values = f"{where} WHERE id = ? AND owner = ?)", [owner, after, owner]
             rows = connection.execute(
-                f"SELECT record FROM batches WHERE {where} ORDER BY created_at DESC, id DESC LIMIT ?",
-                [*values, limit],
+                "SELECT record FROM batches WHERE owner = :owner AND (:after IS NULL OR"
+                " rowid < (SELECT rowid FROM batches WHERE id = :after))"
+                " ORDER BY rowid DESC LIMIT :limit",
+                {"owner": owner, "after": after, "limit": limit},
             )
             return [_decode(row[0]) for row in rows]
 
@@ -140,9 +131,7 @@ class StoredBatches:
         """Those that are not over, the oldest first."""
 
         def read(connection: sqlite3.Connection) -> list[BatchRecord]:
-            rows = connection.execute(
-                "SELECT record FROM batches WHERE NOT is_over ORDER BY created_at, id"
-            )
+            rows = connection.execute("SELECT record FROM batches WHERE NOT is_over ORDER BY rowid")
             return [_decode(row[0]) for row in rows]
 
         return await self._database.run(read)
@@ -207,7 +196,7 @@ class StoredBatches:
 
         return await self._database.run(read)
 
-    async def answer(self, answers: list[AnsweredLine]) -> None:
+    async def answer(self, answers: list[StoredAnswer]) -> None:
         """These are there from now on, all or none; one that was there stays as it was."""
 
         def write(connection: sqlite3.Connection) -> None:
@@ -242,7 +231,7 @@ class StoredBatches:
             now = int(time.time())
             for has_errors in (False, True):
                 count, size = connection.execute(
-                    "SELECT COUNT(*), COALESCE(SUM(LENGTH(line) + 1), 0) FROM answers"
+                    "SELECT COUNT(*), COALESCE(SUM(LENGTH(line)), 0) FROM answers"
                     " WHERE batch = ? AND is_error = ?",
                     (batch_id, has_errors),
                 ).fetchone()
@@ -270,7 +259,7 @@ class StoredBatches:
 
         await self._database.run(write)
 
-    async def fail(self, batch_id: str, errors: list[LineFault]) -> None:
+    async def fail(self, batch_id: str, errors: list[LineProblem]) -> None:
         """It cannot begin."""
 
         def fail(record: BatchRecord) -> None:
@@ -319,21 +308,13 @@ def _fail_rest(connection: sqlite3.Connection, batch: str, code: str, message: s
         (batch,),
     ).fetchall()
     for number, custom_id in rows:
-        line = {
-            "id": new_id("batch_req_"), "custom_id": custom_id, "response": None,
-            "error": {"code": code, "message": message},
-        }  # fmt: skip
-        connection.execute(
-            "INSERT INTO answers VALUES (?, ?, ?, ?)",
-            (batch, number, True, msgspec.json.encode(line)),
-        )
+        line = write_line(with_failure(custom_id, code, message))
+        connection.execute("INSERT INTO answers VALUES (?, ?, ?, ?)", (batch, number, True, line))
     return len(rows)
 
 
 def _record(connection: sqlite3.Connection, batch_id: str) -> BatchRecord | None:
-    row: Any = connection.execute(
-        "SELECT record FROM batches WHERE id = ?", (batch_id,)
-    ).fetchone()
+    row: Any = connection.execute("SELECT record FROM batches WHERE id = ?", (batch_id,)).fetchone()
     return None if row is None else _decode(row[0])
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 import sqlite3
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,18 @@ from worker.database.database import FILES, Database
 # Rows that are read at once of a batch's answers.
 _ROWS = 64
 _PIECE = 1 << 20
-_FIELDS = "id, owner, purpose, name, bytes, created_at, expires_at, batch, has_errors"
+_NEWEST = """
+SELECT * FROM files WHERE owner = :owner AND (expires_at IS NULL OR expires_at > :now)
+AND (:purpose IS NULL OR purpose = :purpose)
+AND (:after IS NULL OR rowid < (SELECT rowid FROM files WHERE id = :after))
+ORDER BY rowid DESC LIMIT :limit
+"""
+_OLDEST = """
+SELECT * FROM files WHERE owner = :owner AND (expires_at IS NULL OR expires_at > :now)
+AND (:purpose IS NULL OR purpose = :purpose)
+AND (:after IS NULL OR rowid > (SELECT rowid FROM files WHERE id = :after))
+ORDER BY rowid LIMIT :limit
+"""
 
 
 class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,21 +82,10 @@ class StoredFiles:
 
         newest: the newest first
         """
-        order, sign = ("DESC", "<") if newest else ("ASC", ">")
+        values = {"owner": owner, "now": _now(), "purpose": purpose, "after": after, "limit": limit}
 
         def read(connection: sqlite3.Connection) -> list[StoredFile]:
-            where, values = "owner = ? AND (expires_at IS NULL OR expires_at > ?)", [owner, _now()]
-            if purpose is not None:
-                where, values = f"{where} AND purpose = ?", [*values, purpose]
-            if after is not None:
-                where += f" AND (created_at, id) {sign} (SELECT created_at, id FROM files"
-                where, values = f"{where} WHERE id = ? AND owner = ?)", [*values, after, owner]
-            rows = connection.execute(
-                f"SELECT {_FIELDS} FROM files WHERE {where}"
-                f" ORDER BY created_at {order}, id {order} LIMIT ?",
-                [*values, limit],
-            )
-            return [_file(row) for row in rows]
+            return list(map(_file, connection.execute(_NEWEST if newest else _OLDEST, values)))
 
         return await self.database.run(read)
 
@@ -105,31 +105,29 @@ class StoredFiles:
 
     async def content(self, file: StoredFile) -> AsyncIterator[bytes]:
         """Its bytes, in pieces."""
-        if file.batch is None:
-            place, at = self.place_of(file.id), 0
-            while piece := await self.database.run(lambda _: _read(place, at)):
-                at += len(piece)
-                yield piece
-            return
-        last = 0
-        while rows := await self.database.run(lambda connection: _answers(connection, file, last)):
-            last = rows[-1][0]
-            yield b"".join(line + b"\n" for _, line in rows)
+        at = 0
+        while True:
+            read = partial(_read, self.place_of(file.id), file, at)
+            at, data = await self.database.run(read)
+            if not data:
+                return
+            yield data
 
     async def sweep(self) -> int:
         """Remove what has expired, and what an upload left that did not end; how many files."""
 
         def remove(connection: sqlite3.Connection) -> int:
-            rows = connection.execute(f"SELECT {_FIELDS} FROM files WHERE expires_at <= ?", (_now(),))
+            rows = connection.execute("SELECT * FROM files WHERE expires_at <= ?", (_now(),))
             old = [_file(row) for row in rows.fetchall()]
             for file in old:
                 self._delete(connection, file)
-            known = {row[0] for row in connection.execute("SELECT id FROM files WHERE batch IS NULL")}
+            rows = connection.execute("SELECT id FROM files WHERE batch IS NULL")
+            known = {row[0] for row in rows}
             hour_ago = time.time() - 3600  # younger ones may still be on their way
-            for entry in os.scandir(self.folder):
+            for place in self.folder.iterdir():
                 with contextlib.suppress(FileNotFoundError):
-                    if entry.name not in known and entry.stat().st_mtime < hour_ago:
-                        os.unlink(entry.path)
+                    if place.name not in known and place.stat().st_mtime < hour_ago:
+                        place.unlink()
             return len(old)
 
         count = await self.database.run(remove)
@@ -144,7 +142,8 @@ class StoredFiles:
                 self.place_of(file.id).unlink()
         else:
             connection.execute(
-                "DELETE FROM answers WHERE batch = ? AND is_error = ?", (file.batch, file.has_errors)
+                "DELETE FROM answers WHERE batch = ? AND is_error = ?",
+                (file.batch, file.has_errors),
             )
 
 
@@ -155,13 +154,13 @@ def shrink(connection: sqlite3.Connection) -> None:
 
 def insert_file(connection: sqlite3.Connection, file: StoredFile) -> None:
     values = msgspec.structs.astuple(file)
-    connection.execute(f"INSERT INTO files ({_FIELDS}) VALUES ({', '.join('?' * 9)})", values)
+    connection.execute("INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
 
 
 def file_of(connection: sqlite3.Connection, owner: str, file_id: str) -> StoredFile | None:
     """The owner's file of that id, if it has not expired."""
     row = connection.execute(
-        f"SELECT {_FIELDS} FROM files WHERE id = ? AND owner = ?", (file_id, owner)
+        "SELECT * FROM files WHERE id = ? AND owner = ?", (file_id, owner)
     ).fetchone()
     file = None if row is None else _file(row)
     is_old = file is not None and file.expires_at is not None and file.expires_at <= _now()
@@ -169,27 +168,27 @@ def file_of(connection: sqlite3.Connection, owner: str, file_id: str) -> StoredF
 
 
 def _file(row: tuple[Any, ...]) -> StoredFile:
-    return msgspec.convert(dict(zip(_FIELDS.split(", "), row, strict=True)), StoredFile, strict=False)
+    return StoredFile(**dict(zip(StoredFile.__struct_fields__, row, strict=True)))
 
 
-def _answers(
-    connection: sqlite3.Connection, file: StoredFile, last: int
-) -> list[tuple[int, bytes]]:
+def _read(
+    place: Path, file: StoredFile, at: int, connection: sqlite3.Connection
+) -> tuple[int, bytes]:
+    """What stands behind that byte or, of a batch, behind that line; and where it ends."""
+    if file.batch is None:
+        try:
+            with place.open("rb") as data:
+                data.seek(at)
+                piece = data.read(_PIECE)
+        except FileNotFoundError:  # it was deleted meanwhile
+            piece = b""
+        return at + len(piece), piece
     rows = connection.execute(
         "SELECT number, line FROM answers WHERE batch = ? AND is_error = ? AND number > ?"
         " ORDER BY number LIMIT ?",
-        (file.batch, file.has_errors, last, _ROWS),
-    )
-    return rows.fetchall()
-
-
-def _read(place: Path, at: int) -> bytes:
-    try:
-        with place.open("rb") as data:
-            data.seek(at)
-            return data.read(_PIECE)
-    except FileNotFoundError:  # it was deleted meanwhile
-        return b""
+        (file.batch, file.has_errors, at, _ROWS),
+    ).fetchall()
+    return (rows[-1][0] if rows else at), b"".join(line for _, line in rows)
 
 
 def _now() -> int:

@@ -9,12 +9,12 @@ CREATE TABLE files (
     bytes INTEGER NOT NULL, created_at INTEGER NOT NULL, expires_at INTEGER,
     batch TEXT, has_errors INTEGER NOT NULL DEFAULT 0
 );
-CREATE INDEX files_of ON files (owner, created_at, id);
+CREATE INDEX files_of ON files (owner);
 CREATE TABLE batches (
     id TEXT PRIMARY KEY, owner TEXT NOT NULL, created_at INTEGER NOT NULL,
     is_over INTEGER NOT NULL, record BLOB NOT NULL
 );
-CREATE INDEX batches_of ON batches (owner, created_at, id);
+CREATE INDEX batches_of ON batches (owner);
 CREATE TABLE lines (
     batch TEXT NOT NULL, number INTEGER NOT NULL, place INTEGER NOT NULL,
     custom_id TEXT NOT NULL, start INTEGER NOT NULL, length INTEGER NOT NULL,
