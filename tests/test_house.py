@@ -28,7 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "machine": set(),
     "child": set(),
     "values": set(),
-    "batches": set(),
+    "batches": {"files", "errors"},
     "keys": {"values", "account", "limits", "errors"},
     "files": {"machine", "errors"},
     "settings": {"keys", "values", "limits"},
