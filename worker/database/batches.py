@@ -127,7 +127,7 @@ class StoredBatches:
 
         return await self._database.run(read)
 
-    async def unfinished(self) -> list[BatchRecord]:
+    async def open_batches(self) -> list[BatchRecord]:
         """Those that are not over, the oldest first."""
 
         def read(connection: sqlite3.Connection) -> list[BatchRecord]:

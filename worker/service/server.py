@@ -225,7 +225,8 @@ async def _become_ready(
 
         journal.speeds.start(worker.loaded.engine)
         if journal.batches is not None:
-            journal.batches.start(max(1, worker.loaded.plan.num_slots - 1))
+            # As many again are made ready while those of the slots run.
+            journal.batches.start(2 * worker.loaded.plan.num_slots)
         Manager(worker, worker.loaded, host, port).start()
 
 

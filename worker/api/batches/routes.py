@@ -50,7 +50,7 @@ _HOUR_S, _DAY_S = 3_600, 86_400
 
 
 class BatchDesk:
-    """All that files and batches need. Raises UnavailableError where there is no --state-dir."""
+    """All that files and batches need."""
 
     def __init__(self, files: StoredFiles, batches: StoredBatches, runner: BatchRunner) -> None:
         self.files, self.batches, self.runner = files, batches, runner
