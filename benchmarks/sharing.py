@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 import tempfile
 import time
 from pathlib import Path
@@ -98,6 +99,16 @@ async def measure(server: Server, tokens: int, ones: int) -> Times:
     return times
 
 
+def tokens_a_step(server: Server) -> float:
+    """Generated since the start, by the worker's own counts: no busy machine changes it."""
+    text = httpx.get(f"{server.url}/metrics", headers={"authorization": "Bearer one"}).text
+    tokens, steps = (
+        float(re.findall(rf"^worker_{name}_total\S* (\S+)", text, re.MULTILINE)[0])
+        for name in ("tokens_generated", "steps")
+    )
+    return tokens / steps
+
+
 def draw(shares: dict[str, list[float]], title: str) -> str:
     """Lines over time, as SVG."""
     parts = [
@@ -132,7 +143,7 @@ def main() -> None:
     parser.add_argument("--svg", type=Path)
     given = parser.parse_args()
     shares: dict[str, list[float]] = {}
-    print(f"{'':16} {'one':>8} {'many':>8} {'together':>9}   share of the one")
+    print(f"{'':16} {'one':>8} {'many':>8} {'together':>9}   share of the one   tokens a step")
     with tempfile.TemporaryDirectory() as name:
         for setting, (lines, ones) in SETTINGS.items():
             keys = Path(name) / "keys"
@@ -140,10 +151,11 @@ def main() -> None:
             words = ("--model", given.model, "-np", SLOTS, "-c", SLOTS * 512, "--draft", "none")
             with serving(*map(str, words), "--api-key-file", str(keys)) as server:
                 times = asyncio.run(measure(server, given.tokens, ones))
+                rows = tokens_a_step(server)
             shares[setting] = times.shares()
             one, many = times.rates()
             print(f"{setting:16} {one:6.1f}/s {many:6.1f}/s {one + many:7.1f}/s   "
-                  f"{one / (one + many):.3f}", flush=True)  # fmt: skip
+                  f"{one / (one + many):.3f}   {rows:.2f}", flush=True)  # fmt: skip
     if given.svg is not None:
         given.svg.write_text(draw(shares, "Share of tokens of a key with 1 request beside 30"))
 

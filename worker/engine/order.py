@@ -251,8 +251,13 @@ class Order:
                 del self._levels[sequence.priority]
 
 
+def worth_of(priority: int, since: float, now: float) -> int:
+    """What a priority is worth of which nothing was admitted since then."""
+    return priority - int((now - since) / AGE_S)
+
+
 def _worth(level: _Level, now: float) -> int:
-    return level.priority - int((now - level.since) / AGE_S)
+    return worth_of(level.priority, level.since, now)
 
 
 def _priority(level: _Level) -> int:
