@@ -71,7 +71,7 @@ class Auth:
         needs to be read."""
         if not self._digests or path in paths.HEALTH:
             return NOBODY
-        given = _key_in(headers)
+        given = key_in(headers)
         if not given:
             raise NotAuthenticatedError(
                 "This worker asks for an API key.",
@@ -95,7 +95,7 @@ def _digest(key: bytes) -> bytes:
     return hashlib.sha256(key).digest()
 
 
-def _key_in(headers: _Fields) -> bytes:
+def key_in(headers: _Fields) -> bytes:
     """The first key that there is; x-api-key is where some clients put it."""
     for name, value in headers:
         key = b""

@@ -205,7 +205,7 @@ class Preparing:
         stand side by side, `copies` of each; param: that an error names. Raises RequestError,
         QueueFullError, UnavailableError."""
         lane, record = self._lane(), current()
-        if record is not None and (record.account.name or record.priority):
+        if record is not None and (record.account.line or record.priority):
             whose, first = record.account, record.priority
             requests = [
                 msgspec.structs.replace(each, account=whose, priority=each.priority or first)
