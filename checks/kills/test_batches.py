@@ -53,7 +53,7 @@ def texts(server: Server, batch: str) -> list[tuple[str, str]]:
     """(custom_id, text) as the output has them, once the batch is complete."""
     deadline = time.monotonic() + 10 * PATIENCE_S
     while (state := batch_of(server, batch))["status"] != "completed":
-        assert state["status"] == "in_progress", state
+        assert state["status"] in ("validating", "in_progress"), state
         assert time.monotonic() < deadline, state
         time.sleep(0.1)
     assert state["request_counts"] == {"total": LINES, "completed": LINES, "failed": 0}

@@ -52,6 +52,11 @@ class _Standing:
         self.num_alive = self.num_running = 0
 
     @property
+    def is_batch(self) -> bool:
+        """Whether it is of lines of batches, whose counters are compared with each other only."""
+        return self.account.is_batch
+
+    @property
     def is_full(self) -> bool:
         most = self.account.running
         return most is not None and self.num_running >= most
@@ -122,7 +127,8 @@ class Order:
         if not standing.num_alive:
             self._forget_gone()
             if standing not in self._active:
-                least = min((each.served for each in self._active), default=0.0)
+                alike = (s.served for s in self._active if s.is_batch == standing.is_batch)
+                least = min(alike, default=0.0)
                 standing.served = max(standing.served, least)
                 self._active[standing] = None
         standing.num_alive += 1
@@ -228,9 +234,12 @@ class Order:
             standing = self._standing_of(sequence)
             standing.served += (count + sequence.is_stream) / standing.account.weight
             served.add(standing)
-        floor = max(each.served - MOST_OWED / each.account.weight for each in served)
-        for standing in self._active:
-            standing.served = max(standing.served, floor)
+        for is_batch in {each.is_batch for each in served}:
+            alike = [each for each in served if each.is_batch == is_batch]
+            floor = max(each.served - MOST_OWED / each.account.weight for each in alike)
+            for standing in self._active:
+                if standing.is_batch == is_batch:
+                    standing.served = max(standing.served, floor)
         self._forget_gone()
 
     def _forget_gone(self) -> None:
