@@ -15,7 +15,7 @@ import pytest
 from tests.support import http
 from tests.support.programs.processes import PATIENCE_S, Server, serving, until
 
-KEYS = "ann-k name=ann weight=2 rpm=3 admin\nplain-k\nother-k\n"
+KEYS = "ann-k name=ann weight=2 rpm=3 admin\nplain-k\nother-k\nbob-k name=bob\n"
 URL = "/v1/completions"
 
 
@@ -134,6 +134,16 @@ def test_files(server: Server) -> None:
     extra: Any = {"anchor": "created_at", "seconds": 3600}
     timed = client.files.create(file=("a", b"1"), purpose="batch", expires_after=extra)
     assert timed.expires_at == timed.created_at + 3600
+
+
+def test_files_of_a_key_are_bounded(server: Server) -> None:
+    """Beyond them an upload is refused, until one is deleted."""
+    client = client_of(server, "bob-k")
+    ids = [client.files.create(file=("a", b"1"), purpose="batch").id for _ in range(9)]
+    with pytest.raises(openai.BadRequestError, match="Delete some"):
+        client.files.create(file=("a", b"1"), purpose="batch")
+    client.files.delete(ids[0])
+    client.files.create(file=("a", b"1"), purpose="batch")
 
 
 def test_another_key(server: Server) -> None:
@@ -255,4 +265,5 @@ def test_without_a_folder(server: Server, tiny: Path) -> None:
             answer = http.get(plain.url + path)
             assert answer.status_code == 501
             assert "--state-dir" in answer.json()["error"]["message"]
-        assert http.post(plain.url + "/v1/batches", json={}).status_code == 501
+        asked = {"input_file_id": "f", "endpoint": URL}
+        assert http.post(plain.url + "/v1/batches", json=asked).status_code == 501
