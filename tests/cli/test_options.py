@@ -186,7 +186,8 @@ VALUES = {
 NEEDED = {
     "cache_disk": {"LLAMA_ARG_CACHE_DIR": "."},
     "batch_lines": {"LLAMA_ARG_STATE_DIR": "."}, "batch_file": {"LLAMA_ARG_STATE_DIR": "."},
-    "batch_files": {"LLAMA_ARG_STATE_DIR": "."}, "keep_days": {"LLAMA_ARG_STATE_DIR": "."}, "hf_file": {"LLAMA_ARG_HF_REPO": "a/b"},
+    "batch_files": {"LLAMA_ARG_STATE_DIR": "."}, "keep_days": {"LLAMA_ARG_STATE_DIR": "."},
+    "hf_file": {"LLAMA_ARG_HF_REPO": "a/b"},
     "lora_memory": {"LLAMA_ARG_LORA_DIR": "."},
     "control_layers": {"LLAMA_ARG_CONTROL_VECTOR": "v.gguf"},
 }  # fmt: skip
