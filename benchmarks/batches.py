@@ -41,7 +41,7 @@ def body(prompt: str, tokens: int = TOKENS, **more: Any) -> dict[str, Any]:
     return {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True, **more}
 
 
-class Batch:
+class LinesBatch:
     """One that was created."""
 
     def __init__(self, client: httpx.AsyncClient, url: str) -> None:
@@ -95,7 +95,7 @@ async def beside(url: str, rounds: int) -> None:
         lines = 0
         for number in range(rounds):
             alone.append(await stream(client, url, f"a{number}"))
-            batch = Batch(client, url)
+            batch = LinesBatch(client, url)
             await batch.create([words(60, f"{number} {n}") for n in range(LINES)], 200)
             while not (await batch.state())["request_counts"]["completed"]:
                 await asyncio.sleep(0.02)  # streams write, prompts are read
@@ -158,7 +158,7 @@ async def throughput(ours: str, program: Path, model: Path, rounds: int) -> None
                 head = words(shared, f"head {number}") if shared else ""
                 prompts = [f"{head} {words(40, (number, shared, n))}" for n in range(count)]
                 began = time.monotonic()
-                batch = Batch(client, ours)
+                batch = LinesBatch(client, ours)
                 await batch.create(prompts, TOKENS)
                 await batch.end()
                 spent[0].append(time.monotonic() - began)
