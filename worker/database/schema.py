@@ -26,5 +26,7 @@ CREATE TABLE answers (
 )
 """
 
-SCHEMA = (_FIRST,)
+_USAGE = "CREATE TABLE usage (name TEXT PRIMARY KEY, counts BLOB NOT NULL)"
+
+SCHEMA = (_FIRST, _USAGE)
 VERSION = len(SCHEMA)
