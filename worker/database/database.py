@@ -95,23 +95,24 @@ class Database:
     def _open(self) -> None:
         began = time.monotonic()
         try:
-            self._connection = self._checked()
+            self._connection = self._open_file()
         except (sqlite3.Error, OSError) as error:
             self._failure = f"The file of --state-dir cannot be opened: {error}."
             _log.error("the state cannot be read", reason=self._failure)
             return
         _log.debug("the state is open", seconds=round(time.monotonic() - began, 3))
 
-    def _checked(self) -> sqlite3.Connection:
+    def _open_file(self) -> sqlite3.Connection:
         """The file's connection. A damaged one is put aside, and a new one made."""
-        connection: sqlite3.Connection | None = None
+        connection = _connect(self.folder / NAME)
         try:
-            connection = _connect(self.folder / NAME)
+            _set_up(connection)
             if (reason := _damage_in(connection, self.folder / NAME)) is None:
                 _migrate(connection)
                 return connection
-        except sqlite3.DatabaseError as error:
-            if connection is None or _is_full(error) or not _is_damage(error):
+        except sqlite3.Error as error:
+            if not _is_damage(error):
+                connection.close()
                 raise
             reason = str(error)
         connection.close()
@@ -124,6 +125,7 @@ class Database:
             kept=str(place),
         )
         connection = _connect(self.folder / NAME)
+        _set_up(connection)
         _migrate(connection)
         return connection
 
@@ -187,20 +189,18 @@ def full_disk() -> StorageFullError:
 def _connect(file: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(file, isolation_level=None, check_same_thread=True)
     file.chmod(0o600)
+    return connection
+
+
+def _set_up(connection: sqlite3.Connection) -> None:
     for pragma in (
         "auto_vacuum = INCREMENTAL",
         "journal_mode = WAL",
         "synchronous = FULL",
         f"cache_size = -{_CACHE_KIB}",
         "temp_store = MEMORY",
-        "foreign_keys = ON",
     ):
-        try:
-            connection.execute(f"PRAGMA {pragma}").fetchall()
-        except sqlite3.Error:
-            connection.close()
-            raise
-    return connection
+        connection.execute(f"PRAGMA {pragma}").fetchall()
 
 
 def _damage_in(connection: sqlite3.Connection, file: Path) -> str | None:

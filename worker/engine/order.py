@@ -52,6 +52,11 @@ class _Standing:
         self.num_alive = self.num_running = 0
 
     @property
+    def is_batch(self) -> bool:
+        """Whether it is of lines of batches, whose counters are compared with each other only."""
+        return self.account.is_batch
+
+    @property
     def is_full(self) -> bool:
         most = self.account.running
         return most is not None and self.num_running >= most
@@ -92,6 +97,7 @@ class Order:
         self._standings: dict[str, _Standing] = {}
         self._active: dict[_Standing, None] = {}  # those that are not gone
         self._num_waiting = 0
+        self._num_batches = 0  # lines of them that wait or run
 
     def __len__(self) -> int:
         return self._num_waiting
@@ -102,6 +108,11 @@ class Order:
             yield from itertools.chain.from_iterable(level.queues.values())
 
     @property
+    def has_batches(self) -> bool:
+        """Whether lines of batches are among all."""
+        return self._num_batches > 0
+
+    @property
     def is_shared(self) -> bool:
         """Whether several accounts have sequences here, or had them just now."""
         return len(self._active) > 1
@@ -109,17 +120,19 @@ class Order:
     def add(self, sequence: Sequence) -> None:
         """A new one waits."""
         account = sequence.account
-        standing = self._standings.get(account.name)
+        standing = self._standings.get(account.line)
         if standing is None:
-            standing = self._standings[account.name] = _Standing(account)
+            standing = self._standings[account.line] = _Standing(account)
         standing.account = account  # the newest word on its weight
         if not standing.num_alive:
             self._forget_gone()
             if standing not in self._active:
-                least = min((each.served for each in self._active), default=0.0)
+                alike = (s.served for s in self._active if s.is_batch == standing.is_batch)
+                least = min(alike, default=0.0)
                 standing.served = max(standing.served, least)
                 self._active[standing] = None
         standing.num_alive += 1
+        self._num_batches += sequence.is_batch
         self._queue_of(sequence).append(sequence)
         self._num_waiting += 1
 
@@ -137,6 +150,7 @@ class Order:
         else:
             self._leave(sequence)
         standing.num_alive -= 1
+        self._num_batches -= sequence.is_batch
         if not standing.num_alive:
             standing.left_at = self._clock()
 
@@ -220,9 +234,12 @@ class Order:
             standing = self._standing_of(sequence)
             standing.served += (count + sequence.is_stream) / standing.account.weight
             served.add(standing)
-        floor = max(each.served - MOST_OWED / each.account.weight for each in served)
-        for standing in self._active:
-            standing.served = max(standing.served, floor)
+        for is_batch in {each.is_batch for each in served}:
+            alike = [each for each in served if each.is_batch == is_batch]
+            floor = max(each.served - MOST_OWED / each.account.weight for each in alike)
+            for standing in self._active:
+                if standing.is_batch == is_batch:
+                    standing.served = max(standing.served, floor)
         self._forget_gone()
 
     def _forget_gone(self) -> None:
@@ -232,7 +249,7 @@ class Order:
                 del self._active[standing]
 
     def _standing_of(self, sequence: Sequence) -> _Standing:
-        return self._standings[sequence.account.name]
+        return self._standings[sequence.account.line]
 
     def _queue_of(self, sequence: Sequence) -> deque[Sequence]:
         level = self._levels.get(sequence.priority)

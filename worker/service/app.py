@@ -138,7 +138,7 @@ def _desk_of(database: Database, worker: Worker, journal: Journal) -> BatchDesk:
         each.name: each for each in accounts_of(settings.api_key, settings.api_key_file).values()
     }
     runner = BatchRunner(files, batches, limits, lambda owner: accounts.get(owner, NOBODY))
-    journal.batches = runner
+    journal.outcomes.batches = runner
     return BatchDesk(files, batches, runner)
 
 

@@ -109,8 +109,8 @@ async def serve(
     finally:
         began = time.monotonic()
         journal.closing.set()
-        if journal.batches is not None:
-            await journal.batches.stop()
+        if journal.outcomes.batches is not None:
+            await journal.outcomes.batches.stop()
         await worker.drain()
         server.should_exit = True
         await asyncio.wait([serving, loading], timeout=LAST_BYTES_S)
@@ -235,8 +235,9 @@ async def _become_ready(
         from worker.lifecycle.manager import Manager
 
         journal.speeds.start(worker.loaded.engine)
-        if journal.batches is not None:
-            journal.batches.start(max(1, worker.loaded.plan.num_slots - 1))
+        if journal.outcomes.batches is not None:
+            # As many again are made ready while those of the slots run.
+            journal.outcomes.batches.start(2 * worker.loaded.plan.num_slots)
         Manager(worker, worker.loaded, host, port).start()
 
 

@@ -29,6 +29,8 @@ _HEALTH = frozenset({
 _SHUTDOWN = ("/shutdown", "/v1/shutdown", "/v1/admin/shutdown")
 _ONE_REQUEST = "/v1/requests/"
 _MODELS = "/v1/models/"
+# Kept by one replica.
+_STATEFUL = ("/v1/files", "/v1/batches")
 # The same whatever the model is.
 _COMMON = frozenset({"/openapi.json", "/version", "/api/version"})
 _ENDING = "/cancel"
@@ -147,6 +149,12 @@ class Gateway:
             model = next(iter(self._roster.affinities))
         else:
             model = ""
+        if call.path.startswith(_STATEFUL):
+            raise RefusedError(
+                501,
+                "Files and batches are those of one replica: ask /replicas/ID/v1/batches, with ID "
+                "from /fleet.",
+            )
         if (job := jobs.read_by(call.path)) is not None:
             return await self._read_job(call, job)
         if call.path == jobs.CANCEL or (

@@ -16,9 +16,9 @@ from worker import log
 from worker.account import Account
 from worker.api.batches.input import BatchInput
 from worker.batches.line import with_response, write_line
-from worker.database.batches import AskedLine, BatchRecord, StoredAnswer, StoredBatches
+from worker.database.batches import AskedLine, BatchRecord, LinePlace, StoredAnswer, StoredBatches
 from worker.database.files import StoredFiles
-from worker.errors import StorageFullError, UnavailableError
+from worker.errors import NotSupportedError, StorageFullError
 
 # Seconds in which answers gather that become one transaction.
 _GATHER_S = 0.1
@@ -168,7 +168,7 @@ class BatchRunner:
             _log.error("a batch stands still", exc_info=error)
 
     async def _resume(self) -> None:
-        for record in await self._persist(self._batches.unfinished):
+        for record in await self._persist(self._batches.open_batches):
             self.begin(record)
 
     async def _sweep(self) -> None:
@@ -209,7 +209,7 @@ class BatchRunner:
         record, found = run.record, BatchInput()
         file, limits = self._files.place_of(record.input_file_id), self._limits
         groups = found.read(file, record.endpoint, limits.lines, limits.line_bytes)
-        while lines := await asyncio.to_thread(next, groups, []):
+        while lines := await asyncio.to_thread(next, groups, list[LinePlace]()):
             if run.end.is_set():
                 return True
             await self._persist(lambda: self._batches.add_lines(record.id, lines))
@@ -241,9 +241,11 @@ class BatchRunner:
                 break
             for line in lines:
                 after = line.place
-                if not await self._before_end(run, self._has_room.wait()):
-                    break
-                if not await self._before_end(run, self._places.acquire()):
+                await self._before_end(run, self._has_room.wait())
+                has_place = await self._before_end(run, self._places.acquire())
+                if run.end.is_set():
+                    if has_place:
+                        self._places.release()
                     break
                 task = self._spawn(self._answer(run, account, line), "batch line")
                 tasks.add(task)
@@ -324,8 +326,8 @@ class BatchRunner:
                 waiting.cancel()
 
 
-def unavailable() -> UnavailableError:
+def unavailable() -> NotSupportedError:
     """There is no folder to keep batches in."""
-    return UnavailableError(
+    return NotSupportedError(
         "This worker keeps no batches.", hint="Start it with --state-dir DIR.", code="no_state_dir"
     )
