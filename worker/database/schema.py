@@ -31,5 +31,7 @@ create table answers (
 )
 """
 
-SCHEMA = (_FIRST,)
+_USAGE = "CREATE TABLE usage (name TEXT PRIMARY KEY, counts BLOB NOT NULL)"
+
+SCHEMA = (_FIRST, _USAGE)
 VERSION = len(SCHEMA)
