@@ -10,7 +10,7 @@ from litestar import Litestar, Router
 from litestar.datastructures import State
 from litestar.di import Provide
 
-from worker.account import NOBODY
+from worker.account import Account
 from worker.api.answer.errors import on_error
 from worker.api.anthropic.routes import API as ANTHROPIC
 from worker.api.batches.routes import API as BATCHES
@@ -134,10 +134,14 @@ def _desk_of(database: Database, worker: Worker, journal: Journal) -> BatchDesk:
     files, batches = StoredFiles(database), StoredBatches(database)
     settings = worker.settings
     limits = BatchLimits(settings.batch_lines, settings.max_body << 20, settings.keep_days)
-    accounts = {
-        each.name: each for each in accounts_of(settings.api_key, settings.api_key_file).values()
-    }
-    runner = BatchRunner(files, batches, limits, lambda owner: accounts.get(owner, NOBODY))
+    known = accounts_of(settings.api_key, settings.api_key_file).values()
+    accounts = {each.name: each for each in known}
+
+    def account_of(owner: str) -> Account:
+        """An owner without a name is a key's digest, or empty, see `owner_of`."""
+        return accounts.get(owner) or Account("" if owner.startswith("/") else owner)
+
+    runner = BatchRunner(files, batches, limits, account_of)
     journal.outcomes.batches = runner
     return BatchDesk(files, batches, runner)
 
