@@ -247,7 +247,12 @@ def test_a_stop_in_the_midst(tiny: Path, tmp_path: Path) -> None:
     with serving(*options, "--drain-timeout", "600") as server:
         client = client_of(server)
         batch = created(client, lines(*(body(n, max_tokens=40) for n in range(300))))
-        until(lambda: client.batches.retrieve(batch.id).to_dict()["request_counts"]["completed"])
+
+        def has_begun() -> bool:
+            counts = client.batches.retrieve(batch.id).request_counts
+            return counts is not None and counts.completed > 0
+
+        until(has_begun)
         with pytest.raises(AssertionError, match="Another worker uses --state-dir"):
             Server("--model", str(tiny), "--state-dir", str(tmp_path))
         server.process.terminate()
