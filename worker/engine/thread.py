@@ -274,7 +274,8 @@ class EngineThread:
                 f"{self.num_streams} requests run or wait already.", hint="Try again shortly."
             )
         account = requests[0].account
-        self._check_share(account.line, len(requests))
+        if not account.is_batch:  # which takes no places from others
+            self._check_share(account.line, len(requests))
         ids, key = [request.id for request in requests], requests[0].prompt.key
         stream = Stream(ids, self.abort, self._outbox.empty, key)
         stream.account, stream.is_batch = account.line, account.is_batch
