@@ -302,8 +302,8 @@ def media_in_cells_only() -> CacheTrace:
     media = (Medium(10, np.zeros((40, 2), np.float32), 8),)
     reuse = Reuse(None, (0, ""), 0, True, tokens)
     prompts = [Prompt(tuple(tokens.tolist()), media=media) for _ in range(2)]
-    recent.end(recent.begin(b"", prompts[0], None), reuse, 1.0, 2.0)
-    mine = recent.begin(b"", prompts[1], None)
+    recent.end(recent.begin("", prompts[0], None), reuse, 1.0, 2.0)
+    mine = recent.begin("", prompts[1], None)
     return TracedPrompt(mine, reuse, 0, None, SPELLED).trace(recent, 3.0)
 
 
@@ -407,8 +407,8 @@ def test_another_key_tells_nothing() -> None:
     cached. Neither its text nor how much more of it is known is said."""
     secret, asked = long(1) + "2" + long(2), long(1) + "3" + long(3)
     worker = Worker()
-    worker.ask(secret, owner=b"ann")
-    found = worker.ask(asked, owner=b"bob")
+    worker.ask(secret, owner="ann")
+    found = worker.ask(asked, owner="bob")
     assert found.reason == "new_text"
     assert found.known_tokens == found.cached_tokens == len(long(1))
     assert found.difference == traces.PromptDifference(found.cached_tokens)
@@ -420,8 +420,8 @@ def test_another_key_tells_not_how_much_more_is_known(kind: dict[str, Any]) -> N
     """What a key learns of a prompt does not depend on whether another one sent it, beyond the
     count of cached tokens: a model that continues from checkpoints withholds tokens of it."""
     worker = Worker(num_cells=20_000, **kind)
-    worker.ask(long(1, 3_000), owner=b"ann")
-    found = worker.ask(long(1, 2_900) + long(2, 20), owner=b"bob")
+    worker.ask(long(1, 3_000), owner="ann")
+    found = worker.ask(long(1, 2_900) + long(2, 20), owner="bob")
     assert found.known_tokens == found.cached_tokens
     assert found.reason in ("new_text", "first_time")
 
@@ -429,29 +429,29 @@ def test_another_key_tells_not_how_much_more_is_known(kind: dict[str, Any]) -> N
 def test_who_else_runs_is_not_told() -> None:
     """That another key's request runs with the same text is no reason that is told."""
     worker = Worker(0, **HYBRID, num_slots=4)
-    worker.ask(long(1), owner=b"ann")
+    worker.ask(long(1), owner="ann")
     worker.engine.empty()
     worker.forget_cells()
-    worker.start(long(1), count=300, owner=b"bob")
+    worker.start(long(1), count=300, owner="bob")
     for _ in range(5):
         worker.step()
-    found = worker.finish(worker.start(long(1, 300), owner=b"ann"))
+    found = worker.finish(worker.start(long(1, 300), owner="ann"))
     assert found.reason == "other_layout"
 
 
 def test_each_key_has_its_prompts() -> None:
     """A prompt of one's own is told apart from the same prompt of another key."""
     worker = Worker(store_bytes=16_000, num_cells=1_000, num_slots=2)
-    worker.ask(long(0), owner=b"ann")
+    worker.ask(long(0), owner="ann")
     for seed in range(1, 8):
-        worker.ask(long(seed), owner=b"bob")
-    assert worker.ask(long(0), owner=b"cid").reason == "first_time"
+        worker.ask(long(seed), owner="bob")
+    assert worker.ask(long(0), owner="cid").reason == "first_time"
     for seed in range(1, 8):
-        worker.ask(long(seed), owner=b"bob")
-    assert worker.ask(long(0), owner=b"ann").reason == "evicted"
+        worker.ask(long(seed), owner="bob")
+    assert worker.ask(long(0), owner="ann").reason == "evicted"
 
 
-def filled(recent: RecentPrompts, owner: bytes, seed: int, count: int) -> KnownPrompt:
+def filled(recent: RecentPrompts, owner: str, seed: int, count: int) -> KnownPrompt:
     tokens = np.random.default_rng(seed).integers(1, 1 << 15, count).astype(np.int32)
     known = recent.begin(owner, Prompt(tuple(tokens.tolist())), None)
     recent.end(known, Reuse(None, (0, ""), 0, True, tokens), 1.0, 2.0)
@@ -461,17 +461,17 @@ def filled(recent: RecentPrompts, owner: bytes, seed: int, count: int) -> KnownP
 def test_the_memory_is_bounded() -> None:
     """In bytes and in prompts of a key; the key that holds the most loses its oldest ones."""
     recent = RecentPrompts(most_bytes=100_000, most_prompts=8)
-    filled(recent, b"ann", 1_000, 1_000)
+    filled(recent, "ann", 1_000, 1_000)
     for seed in range(200):
-        filled(recent, b"bob", seed, 1_000)
+        filled(recent, "bob", seed, 1_000)
         assert recent.num_bytes <= 100_000
-    mine = recent.begin(b"ann", Prompt((1,)), None)
+    mine = recent.begin("ann", Prompt((1,)), None)
     usable, _ = recent.alike(mine, known_of(1_000, 1_500), 3.0, live=False)
     assert usable is not None
     assert usable.common == 1_000
     for seed in range(20):
-        filled(recent, b"cid", seed, 10)
-    mine = recent.begin(b"cid", Prompt((1,)), None)
+        filled(recent, "cid", seed, 10)
+    mine = recent.begin("cid", Prompt((1,)), None)
     seen = [recent.alike(mine, known_of(seed, 10), 3.0, live=False)[0] for seed in range(20)]
     assert [each is not None for each in seen] == [False] * 12 + [True] * 8
 
@@ -492,13 +492,13 @@ def test_a_longer_prompt_takes_the_place_of_its_beginning() -> None:
 def test_who_left_is_remembered() -> None:
     """A request whose client left may have filled the cache: its prompt is one that came."""
     recent = RecentPrompts()
-    known = recent.begin(b"", Prompt((1, 2, 3)), None)
+    known = recent.begin("", Prompt((1, 2, 3)), None)
     recent.end(known, None, 1.0, 2.0)
-    mine = recent.begin(b"", Prompt((1, 2, 4)), None)
+    mine = recent.begin("", Prompt((1, 2, 4)), None)
     usable, _ = recent.alike(mine, np.array([1, 2, 4], np.int32), 3.0, live=False)
     assert usable is not None
     assert usable.usable == 2
-    never = recent.begin(b"ann", Prompt((7, 8)), None)
+    never = recent.begin("ann", Prompt((7, 8)), None)
     recent.end(never, None, 0.0, 2.0)
     assert recent.alike(never, np.array([7, 8], np.int32), math.inf, live=True) == (None, None)
 

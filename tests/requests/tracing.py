@@ -58,7 +58,7 @@ class Worker:
         text: str | tuple[int, ...],
         *,
         parts: ChatParts | None = None,
-        owner: bytes = b"",
+        owner: str = "",
         key: bytes = b"",
         count: int = 4,
         **params: Any,

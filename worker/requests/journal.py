@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from contextvars import Context
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from worker import log
 from worker.errors import NotFoundError
@@ -64,6 +64,23 @@ _MOST = 100
 OTHER = "other"
 
 
+class LineSums(Protocol):
+    """Lines of batches, and what answers them.
+
+    outcomes  lines since the start: `completed` and `failed`
+    """
+
+    num_running: int
+    outcomes: Counter[str]
+
+    @property
+    def num_waiting(self) -> int: ...
+
+    def start(self, width: int) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
 class Outcomes:
     """Sums since the start; they only grow.
 
@@ -71,6 +88,7 @@ class Outcomes:
     errors    (code, status) -> answers that told of an error, also in the middle of a stream
     usage     name of a key -> what its requests used, once they have ended
     reasons   (word,) -> requests of whose prompt the cache gave no more for this reason
+    batches   lines of batches that wait, run and were answered; None: there are none
     """
 
     def __init__(self) -> None:
@@ -78,6 +96,7 @@ class Outcomes:
         self.errors: Counter[tuple[str, str]] = Counter()
         self.usage: dict[str, AccountUsage] = {}
         self.reasons: Counter[tuple[str]] = Counter()
+        self.batches: LineSums | None = None
 
     def note(self, route: str | None, status: int | None, code: str | None) -> None:
         """One has ended.
@@ -278,7 +297,7 @@ class Journal:
         ended = record.summary(self.model)
         if record.quota is not None:
             record.quota.take_tokens(ended.prompt_tokens + ended.generated_tokens)
-        if record.account.name:
+        if record.account.name and record.is_used:
             self.outcomes.note_usage(record.account.name, ended)
         if ended.cache_reason is not None:
             self.outcomes.reasons[(ended.cache_reason,)] += 1

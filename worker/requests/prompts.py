@@ -65,7 +65,7 @@ class KnownPrompt:
         "owner", "prompt", "tokens",
     )  # fmt: skip
 
-    def __init__(self, owner: bytes, prompt: Prompt, parts: ChatParts | None) -> None:
+    def __init__(self, owner: str, prompt: Prompt, parts: ChatParts | None) -> None:
         self.owner, self.prompt = owner, prompt
         self.num_prompt = len(prompt.tokens)
         self.tokens = _NOTHING
@@ -105,11 +105,11 @@ class RecentPrompts:
     def __init__(self, most_bytes: int = MOST_BYTES, most_prompts: int = MOST_PROMPTS) -> None:
         self.num_bytes = 0
         self._most_bytes, self._most_prompts = most_bytes, most_prompts
-        self._ended: dict[bytes, deque[KnownPrompt]] = {}  # by key, the oldest first
-        self._sizes: dict[bytes, int] = {}
-        self._live: dict[bytes, dict[KnownPrompt, None]] = {}
+        self._ended: dict[str, deque[KnownPrompt]] = {}  # by key, the oldest first
+        self._sizes: dict[str, int] = {}
+        self._live: dict[str, dict[KnownPrompt, None]] = {}
 
-    def begin(self, owner: bytes, prompt: Prompt, parts: ChatParts | None) -> KnownPrompt:
+    def begin(self, owner: str, prompt: Prompt, parts: ChatParts | None) -> KnownPrompt:
         """One was accepted."""
         known = KnownPrompt(owner, prompt, parts)
         self._live.setdefault(owner, {})[known] = None
@@ -150,7 +150,7 @@ class RecentPrompts:
             if not self._ended[most]:
                 del self._ended[most], self._sizes[most]
 
-    def _count(self, owner: bytes, nbytes: int) -> None:
+    def _count(self, owner: str, nbytes: int) -> None:
         self.num_bytes += nbytes
         self._sizes[owner] = self._sizes.get(owner, 0) + nbytes
 
@@ -182,7 +182,7 @@ class RecentPrompts:
         mine.nearest = usable.other if usable else None
         return usable, common
 
-    def _before(self, owner: bytes, then: float, *, live: bool) -> Iterator[KnownPrompt]:
+    def _before(self, owner: str, then: float, *, live: bool) -> Iterator[KnownPrompt]:
         """Those that run, and then the newest first."""
         ended = reversed(self._ended.get(owner, ()))
         running = self._live.get(owner, {}) if live else {}

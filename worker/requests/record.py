@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from worker.account import NOBODY
 from worker.errors import CancelledError, LeftError
+from worker.http import paths
 from worker.requests.quota import Quota
 from worker.requests.views import EndedRequest, LiveRequest, Outcome
 
@@ -46,6 +47,7 @@ class RequestRecord:
     account    whose key it has
     owner      digest of that key; empty: there is none
     quota      what that may ask in a minute; None: as much as it likes
+    priority   of its work, if that has none of its own
     """
 
     __slots__ = (
@@ -63,6 +65,7 @@ class RequestRecord:
         "is_poll",
         "owner",
         "pattern",
+        "priority",
         "quota",
         "route",
         "streaming",
@@ -82,8 +85,9 @@ class RequestRecord:
         self.trace: dict[str, str] = {}
         self.unknown: tuple[str, ...] = ()
         self.account = NOBODY
-        self.owner = b""
+        self.owner = ""
         self.quota: Quota | None = None
+        self.priority = 0
         self._journal = journal
         self._began = time.monotonic()
         self._status: int | None = None
@@ -101,6 +105,13 @@ class RequestRecord:
         """Whether a span tells of it: it was work, or wanted to be."""
         posted = self.pattern is not None and self.pattern.startswith("POST ")
         return self.work is not None or posted
+
+    @property
+    def is_used(self) -> bool:
+        """Whether it counts as its key's usage: it was work, or was refused where that is asked
+        for."""
+        method, _, path = (self.pattern or "").partition(" ")
+        return self.work is not None or (method == "POST" and path in paths.COMPUTING)
 
     @property
     def num_sequences(self) -> int:

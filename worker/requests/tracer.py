@@ -17,7 +17,7 @@ class PromptTracer:
     def __init__(
         self,
         recent: RecentPrompts,
-        owner: bytes,
+        owner: str,
         requests: Sequence[Request],
         copies: int,
         parts: ChatParts | None,

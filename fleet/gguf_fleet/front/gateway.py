@@ -29,9 +29,13 @@ _HEALTH = frozenset({
 _SHUTDOWN = ("/shutdown", "/v1/shutdown", "/v1/admin/shutdown")
 _ONE_REQUEST = "/v1/requests/"
 _MODELS = "/v1/models/"
+# Kept by one replica.
+_STATEFUL = ("/v1/files", "/v1/batches")
 # The same whatever the model is.
 _COMMON = frozenset({"/openapi.json", "/version", "/api/version"})
 _ENDING = "/cancel"
+# In which workers are told whose key a request has; a client's own goes no further.
+_ACCOUNT = "x-account"
 # Where KubeRay asks whether a pod serves; as Ray's own proxy answers.
 _SERVES = "/-/healthz"
 
@@ -94,10 +98,14 @@ class Gateway:
         return call.out
 
     def _check(self, call: ClientCall) -> None:
-        """Raise RefusedError without the key, and for what nobody may."""
+        """Raise RefusedError without the key, and for what nobody may. Workers believe what a call
+        says of its account from now on."""
+        call.headers.popall(_ACCOUNT, None)
         if call.path == _SERVES or call.path in _HEALTH:
             return
-        self._auth.check(call.headers.get("x-api-key"), call.headers.get("authorization"))
+        account = self._auth.check(call.headers.get("x-api-key"), call.headers.get("authorization"))
+        if account:
+            call.headers[_ACCOUNT] = account
         if call.path.endswith(_SHUTDOWN):
             raise RefusedError(403, "A fleet is stopped where it was started.")
 
@@ -141,6 +149,12 @@ class Gateway:
             model = next(iter(self._roster.affinities))
         else:
             model = ""
+        if call.path.startswith(_STATEFUL):
+            raise RefusedError(
+                501,
+                "Files and batches are those of one replica: ask /replicas/ID/v1/batches, with ID "
+                "from /fleet.",
+            )
         if (job := jobs.read_by(call.path)) is not None:
             return await self._read_job(call, job)
         if call.path == jobs.CANCEL or (
