@@ -198,6 +198,14 @@ LONG = Limit(8, "requests with slow constraints", (429, "queue_full"))
 STORED = Limit(1024, "stored responses", None, _DROPPED)
 STORED_BYTES = Limit(64, "MiB of stored responses and their input", None, _DROPPED)
 
+RESUMED = Limit(
+    64,
+    "MiB of events of streams that can be resumed",
+    None,
+    "the oldest are dropped; 404 for them",
+    "--resume-memory",
+)
+
 # Jobs
 JOB_PROMPT = Limit(32_768, "characters of a job's prompt", _WRONG_JOB)
 JOB_STOPS = Limit(4, "stop strings of a job", _WRONG_JOB)

@@ -86,6 +86,12 @@ class Auth:
         return list(self._digests.values())[fits.index(True)]
 
 
+def owner_of(headers: _Fields, account: Account) -> bytes:
+    """Who asks, where there are keys: one for all keys with one name, and for each other key."""
+    name = account.name.encode()
+    return _digest(b"name " + name if name else b"key " + _key_in(headers))
+
+
 def _digests(accounts: dict[str, Account]) -> dict[bytes, Account]:
     return {_digest(key.encode()): account for key, account in accounts.items()}
 
@@ -113,7 +119,7 @@ _METHODS = b"GET, HEAD, POST, DELETE"
 # What scripts may read besides the few that they always may.
 _EXPOSED = (
     b"x-request-id, x-correlation-id, request-id, x-typesafe-request-id, retry-after, "
-    b"www-authenticate, "
+    b"www-authenticate, x-stream-id, "
     b"x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests, "
     b"x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"
 )

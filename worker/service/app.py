@@ -11,6 +11,7 @@ from litestar.datastructures import State
 from litestar.di import Provide
 
 from worker.api.answer.errors import on_error
+from worker.api.answer.kept_stream import KeptStreams
 from worker.api.anthropic.routes import API as ANTHROPIC
 from worker.api.decisions.routes import API as DECISIONS
 from worker.api.described import Api
@@ -31,6 +32,7 @@ from worker.api.requests import API as REQUESTS
 from worker.api.requests import RequestView
 from worker.api.responses.routes import API as RESPONSES
 from worker.api.responses.store import ResponseStore
+from worker.api.streams import API as STREAMS
 from worker.chat.format import ChatFormat
 from worker.http.connections import ENTER
 from worker.lifecycle.loaded import Loaded
@@ -41,8 +43,8 @@ from worker.settings import Settings
 
 # All routes, in the order in which they are described.
 APIS = (
-    OPENAI, RESPONSES, ANTHROPIC, OLLAMA, LLAMA_SERVER, VECTORS, DECISIONS, JOBS, REQUESTS,
-    INFO,
+    OPENAI, RESPONSES, ANTHROPIC, OLLAMA, LLAMA_SERVER, VECTORS, DECISIONS, JOBS, STREAMS,
+    REQUESTS, INFO,
 )  # fmt: skip
 
 
@@ -57,6 +59,7 @@ def create_app(worker: Worker, journal: Journal) -> Any:
         chat      the model file's chat format, made once; 400 where it has none
         any_chat  the same, or None
         stored    responses that clients may refer to
+        streams   those that clients may come back to
         jobs      the jobs that were accepted and are not forgotten
         journal   the requests that generate, and the last ones that ended
         lookout   how they are shown
@@ -67,11 +70,13 @@ def create_app(worker: Worker, journal: Journal) -> Any:
     prepares = Preparing(lambda: worker.loaded.engine)
     worker.is_quiet = lambda: prepares.is_idle
     settings = worker.settings
+    streams = KeptStreams(settings.resume_seconds, settings.resume_memory << 20)
     bodies = Bodies(
         settings.receive_timeout,
         settings.max_body << 20,
         settings.max_media_body << 20,
         lambda: worker.loaded.media is not None,
+        is_relayed=settings.relayed,
     )
 
     # Those that a request to generate needs follow each other, also where one does not use the one
@@ -100,6 +105,7 @@ def create_app(worker: Worker, journal: Journal) -> Any:
             "chat": Provide(chat_format, use_cache=True, sync_to_thread=True),
             "any_chat": Provide(any_chat, use_cache=True, sync_to_thread=True),
             "stored": _always(ResponseStore()),
+            "streams": _always(streams),
             "jobs": _always(Jobs(timeout=worker.settings.inference_timeout)),
             "journal": _always(journal),
             "lookout": _always(RequestView(worker, journal)),
@@ -109,7 +115,7 @@ def create_app(worker: Worker, journal: Journal) -> Any:
         },
         exception_handlers={Exception: on_error},
         request_max_body_size=bodies.largest,
-        state=State({"preparing": prepares, "bodies": bodies}),
+        state=State({"preparing": prepares, "bodies": bodies, "streams": streams}),
         openapi_config=None,
         logging_config=None,
     )

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from worker.api.intake.delivery import DIRECT, Delivery
 from worker.api.intake.prompts import TextPrompt, Truncated
 from worker.chat.reader import ChatReader, PlainReader
 from worker.engine.request import GenerationParams, Request
@@ -28,6 +29,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     left_out   media that the model does not get, a sentence each
     model      the name that the answer gives it
     priority   of its requests
+    delivery   how the answer reaches its client
     """
 
     prompts: tuple[TextPrompt, ...]
@@ -39,6 +41,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     left_out: tuple[str, ...] = ()
     model: str = ""
     priority: int = 0
+    delivery: Delivery = DIRECT
 
     @property
     def copies(self) -> int:
@@ -78,15 +81,21 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     def requests(self) -> list[Request]:
         """One for each continuation, those of a prompt side by side. Raises RequestError."""
         self.check()
-        name, copies = uuid.uuid4().hex, self.copies
-        return [
-            Request(
-                id=f"{name}-{place * copies + copy}",
-                prompt=prompt,
-                params=self.params,
-                copy=copy,
-                priority=self.priority,
-            )
-            for place, prompt in enumerate(self.prompts)
-            for copy in range(copies)
-        ]
+        relay, copies = self.delivery.relay, self.copies
+        name = uuid.uuid4().hex if relay is None else relay.name
+        told = None if relay is None else relay.told
+        found: list[Request] = []
+        for prompt in self.prompts:
+            for copy in range(copies):
+                number = len(found)
+                asked = Request(
+                    id=f"{name}-{number}",
+                    prompt=prompt,
+                    params=self.params,
+                    copy=copy,
+                    priority=self.priority,
+                    written=() if told is None else told.tokens.get(number, ()),
+                    place=() if told is None else told.places.get(number, ()),
+                )
+                found.append(asked)
+        return found

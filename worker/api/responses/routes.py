@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from litestar import Response, delete, get, post
 from litestar.types import ASGIApp
 
 from worker.api.answer.errors import json_response
+from worker.api.answer.kept_stream import KeptStreams, Reading, number_after
 from worker.api.answer.usage import InputTokens
 from worker.api.described import (
     EVENTS,
@@ -18,6 +19,7 @@ from worker.api.described import (
 )
 from worker.api.intake.body import HttpRequest, read_json
 from worker.api.intake.chat.asking import ask
+from worker.api.intake.delivery import asker_of
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.origins import Asker
 from worker.api.intake.preparing import Preparing
@@ -28,6 +30,7 @@ from worker.api.responses.schemas import ResponseRequest
 from worker.api.responses.store import ResponseStore
 from worker.chat.format import ChatFormat
 from worker.errors import NotSupportedError, RequestError
+from worker.lifecycle.worker import Worker
 
 _PAGE = 100
 
@@ -57,6 +60,7 @@ async def responses(
     chat: ChatFormat,
     preparing: Preparing,
     stored: ResponseStore,
+    streams: KeptStreams,
 ) -> ASGIApp:
     """The whole response at once, or its events."""
     body = await preparing.body(request, ResponseRequest)
@@ -64,7 +68,13 @@ async def responses(
     generation, stream = await preparing.run(
         request, whole, facts, lambda budget: ask(chat_input_of(whole, facts, budget), chat, facts)
     )
-    return ResponseExchange(generation, stream, body, facts, stored, own)
+    exchange = ResponseExchange(generation, stream, body, facts, stored, own)
+    if not body.background:
+        return exchange
+    kept = exchange.keep(streams, outlives=True)
+    if body.stream:
+        return Reading(streams, kept, kept.first)
+    return _application(json_response(exchange.reply))
 
 
 @post("/v1/responses/input_tokens", status_code=200, summary="Tokens of a prompt (Responses)")
@@ -87,12 +97,26 @@ async def input_tokens(
 
 @get("/v1/responses/{response_id:str}", summary="A stored response")
 async def stored_response(
-    response_id: str, stored: ResponseStore, stream: str = ""
-) -> Response[bytes]:
-    """As it is by now."""
+    request: HttpRequest,
+    worker: Worker,
+    response_id: str,
+    stored: ResponseStore,
+    streams: KeptStreams,
+    stream: str = "",
+    starting_after: str = "",
+) -> ASGIApp:
+    """As it is by now, or its events."""
     if stream.lower() in ("1", "true"):
-        raise RequestError("A stored response has no events any more.", param="stream")
-    return Response(stored.get(response_id).reply, media_type="application/json")
+        name = response_id.removeprefix("resp_")
+        kept = streams.get(name, asker_of(request, worker.settings))
+        return Reading(streams, kept, number_after(starting_after, "starting_after"))
+    reply = stored.get(response_id).reply
+    return _application(Response(reply, media_type="application/json"))
+
+
+def _application(response: Response[bytes]) -> ASGIApp:
+    # Litestar takes a Response where a handler may return an application.
+    return cast("ASGIApp", response)
 
 
 @get("/v1/responses/{response_id:str}/input_items", summary="Input of a stored response")
@@ -171,9 +195,14 @@ API = Api(
         ),
         Described(
             handler=stored_response,
-            gives={JSON: ResponseReply},
+            gives={JSON: ResponseReply, EVENTS: RESPONSE_EVENTS},
+            named=True,
             params=_ID,
-            queries={"stream": "`true` is refused."},
+            queries={
+                "stream": "`true`: its events, if it was asked for with `background` or "
+                "`X-Resume: on`.",
+                "starting_after": "The `sequence_number` of an event: those behind it.",
+            },
         ),
         Described(
             handler=listed_input,

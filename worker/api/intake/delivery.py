@@ -1,0 +1,90 @@
+"""How an answer reaches its client: whether it can be picked up, and whether a gateway in front
+continues it elsewhere if this worker dies.
+
+Such a gateway, the relay, sends the header X-Relay: the answer's name and when it was created. The
+events then hold marks which tell the tokens that they are made of. To go on elsewhere the relay
+puts in front of the body what its client has, as JSON of X-Relay-Written bytes.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from worker.api.intake.body import HttpRequest, written_before
+from worker.errors import RequestError
+from worker.http.headers import owner_of
+from worker.requests.record import current
+from worker.settings import Settings
+
+RESUME, RELAY = "x-resume", "x-relay"
+_RELAYED = re.compile(r"([0-9a-f]{32}) ([0-9]{1,12})")
+
+
+class ToldBefore(msgspec.Struct, frozen=True):
+    """What the client of an answer has of it already.
+
+    events  how many
+    tokens  of each sequence that has some, by its number
+    places  of their samplers, where that counts
+    """
+
+    events: int = 0
+    tokens: dict[int, tuple[int, ...]] = {}
+    places: dict[int, tuple[float, ...]] = {}
+
+
+class Relay(msgspec.Struct, frozen=True):
+    """Of an answer that can go on at another worker.
+
+    name     the same at each of them
+    created  when it was asked for, in seconds since the epoch
+    """
+
+    name: str
+    created: int
+    told: ToldBefore = ToldBefore()
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """
+    resumes  its client may leave and come back
+    owner    who may pick it up
+    relay    None: it ends with this worker
+    """
+
+    resumes: bool = False
+    owner: bytes = b""
+    relay: Relay | None = None
+
+
+DIRECT = Delivery()
+
+
+def delivery_of(request: HttpRequest, settings: Settings) -> Delivery:
+    """As the headers say, as far as this worker does so. Raises RequestError."""
+    headers = request.headers
+    asked = headers.get(RESUME)
+    resumes = settings.resume_seconds > 0 and (asked or "").lower() in ("on", "1", "true")
+    relay = _relay_of(request, headers[RELAY]) if settings.relayed and RELAY in headers else None
+    return Delivery(resumes, asker_of(request, settings), relay)
+
+
+def asker_of(request: HttpRequest, settings: Settings) -> bytes:
+    """Whose an answer is; the same for all where there are no keys."""
+    record = current()
+    if record is None or not settings.api_keys:
+        return b""
+    return owner_of(request.scope["headers"], record.account)
+
+
+def _relay_of(request: HttpRequest, text: str) -> Relay:
+    found = _RELAYED.fullmatch(text)
+    if found is None:
+        raise RequestError("X-Relay must be a name of 32 digits and a time.")
+    try:
+        told = msgspec.json.decode(written_before(request) or b"{}", type=ToldBefore)
+    except msgspec.DecodeError as error:
+        raise RequestError(f"What was written before cannot be read: {error}.") from None
+    return Relay(found[1], int(found[2]), told)
