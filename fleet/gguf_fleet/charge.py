@@ -189,6 +189,7 @@ class Charge:
             "--heartbeat-interval", f"{HEARTBEAT_S:g}",
             "--die-with-parent", "stdin",
             "--no-page",
+            "--relayed",
             "--log-format", "json",
         ]  # fmt: skip
 

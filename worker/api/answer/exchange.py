@@ -43,6 +43,7 @@ class Exchange(ABC):
 
     content_type: ClassVar[bytes] = sse.CONTENT_TYPE  # of a stream
     closing: ClassVar[bytes] = sse.DONE  # what ends every stream of events
+    more_fields: tuple[tuple[bytes, bytes], ...] = ()  # of the head of a stream
     _wire: Wire | None = None
     _pulse: asyncio.Task[None] | None = None
 
@@ -165,6 +166,7 @@ class Exchange(ABC):
                 (b"content-type", self.content_type if self.streaming else b"application/json"),
                 (b"cache-control", b"no-cache"),
                 (b"x-accel-buffering", b"no"),
+                *self.more_fields,
             ]
             await send({"type": "http.response.start", "status": 200, "headers": fields})
         await self._send_part(send, event, more=more)
@@ -213,6 +215,7 @@ class DeltaExchange(Exchange):
             border = sse.BORDERS[self.content_type]
             self._marks = Marks(delivery.relay, stream.ids, border, self.frames_of, self.catch_up)
             self._events_of = self._marks.events_of
+            self.more_fields = ((b"x-relay-marks", b"on"),)
 
     @property
     def created(self) -> int:
