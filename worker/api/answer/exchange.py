@@ -218,6 +218,12 @@ class DeltaExchange(Exchange):
             self.more_fields = ((b"x-relay-marks", b"on"),)
 
     @property
+    def name(self) -> str:
+        """Of the answer, for its id."""
+        relay = self.delivery.relay
+        return self.stream.ids[0].rpartition("-")[0] if relay is None else relay.name
+
+    @property
     def created(self) -> int:
         """When it was asked for, in seconds since the epoch."""
         relay = self.delivery.relay
@@ -272,10 +278,9 @@ class DeltaExchange(Exchange):
 
     def keep(self, streams: KeptStreams, *, outlives: bool = False) -> KeptStream:
         """Its events, which it tells from now on; outlives: whoever reads them"""
-        name = self.stream.ids[0].rpartition("-")[0]
         relay = self.delivery.relay
         return streams.open(
-            name,
+            self.name,
             self.delivery.owner,
             self.run,
             lambda: self.stream.fail(CancelledError("The stream was cancelled.")),

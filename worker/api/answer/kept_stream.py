@@ -174,6 +174,8 @@ class KeptStreams:
         seconds = max(self._seconds, BACKGROUND_S) if outlives else self._seconds
         kept = KeptStream(name, owner, seconds, needs_reader=not outlives, first=first)
         kept.on_growth, kept.cancel = self._grow, cancel
+        if name in self._found:  # a relay asks again
+            self._forget(self._found[name])
         self._found[name] = kept
         task = asyncio.create_task(self._run(kept, run))
         self._tasks.add(task)

@@ -43,20 +43,24 @@ class Marks:
         counts = {ids[n]: len(told) for n, told in relay.told.tokens.items() if n < len(ids)}
         self._again = {name: count for name, count in counts.items() if count}
         self.empty = b":w []" + border
-        if not self._again:
-            catch_up(self._num_told)
 
     def events_of(self, delta: Delta) -> list[bytes]:
         """The events with their mark; nothing where the client has them."""
+        if self._num_told and not self._again:
+            self._note_told()
         events = self._frames_of(delta)
         if delta.id in self._again and delta.token is not None:
             self._again[delta.id] -= 1
             if not self._again[delta.id]:
                 del self._again[delta.id]
                 if not self._again:
-                    self._catch_up(self._num_told)
+                    self._note_told()
             return []
         return [b"".join([*events, self._mark_of(delta)])]
+
+    def _note_told(self) -> None:
+        self._catch_up(self._num_told)
+        self._num_told = 0
 
     def _mark_of(self, delta: Delta) -> bytes:
         if delta.token is None:

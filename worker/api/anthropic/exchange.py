@@ -191,7 +191,7 @@ class MessageExchange(DeltaExchange):
     ) -> None:
         """shows_thoughts: see `Blocks`"""
         super().__init__(stream, streaming=streaming, delivery=generation.delivery)
-        self._id = "msg_" + stream.ids[0].rpartition("-")[0]
+        self._id = "msg_" + self.name
         self._model = generation.model
         self._said = AnswerState(generation.reader())
         self._blocks = Blocks(shows_thoughts=shows_thoughts)

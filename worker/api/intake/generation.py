@@ -81,8 +81,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     def requests(self) -> list[Request]:
         """One for each continuation, those of a prompt side by side. Raises RequestError."""
         self.check()
-        relay, copies = self.delivery.relay, self.copies
-        name = uuid.uuid4().hex if relay is None else relay.name
+        name, relay, copies = uuid.uuid4().hex, self.delivery.relay, self.copies
         told = None if relay is None else relay.told
         found: list[Request] = []
         for prompt in self.prompts:

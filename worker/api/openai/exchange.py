@@ -81,7 +81,7 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
         self._notes = {name: told for name, told in notes.items() if told}
         self._untold = self._notes  # in no event yet
         self.head: dict[str, Any] = {
-            "id": self.prefix + stream.ids[0].rpartition("-")[0],
+            "id": self.prefix + self.name,
             "created": self.created,
             "model": generation.model,
             "system_fingerprint": f"gguf-worker-{__version__}",

@@ -73,7 +73,7 @@ class ResponseExchange(DeltaExchange):
             streaming=bool(body.stream or body.background),
             delivery=generation.delivery,
         )
-        name = stream.ids[0].rpartition("-")[0]
+        name = self.name
         reasoning = _reasoning(body)
         # An item tells its call's id again at the end, perhaps at another worker.
         self._said = AnswerState(generation.reader(), name if self.delivery.relay else None)

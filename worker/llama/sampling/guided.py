@@ -73,7 +73,7 @@ class GuidedChoice:
 
     @property
     def place(self) -> tuple[float, ...]:
-        return (self._luck, self._is_narrow, *self._choice.place)
+        return (self._luck, float(self._is_narrow), *self._choice.place)
 
     def resume(self, place: tuple[float, ...]) -> None:
         self._luck, self._is_narrow = place[0], bool(place[1])
