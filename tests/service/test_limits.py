@@ -202,6 +202,7 @@ ELSEWHERE = {
     "LONG": "api/intake/test_preparing.py::test_what_takes_long_makes_only_its_like_wait",
     "STORED": "api/responses/test_store.py::test_the_oldest_goes",
     "STORED_BYTES": "api/responses/test_store.py::test_the_oldest_goes",
+    "RESUMED": "api/answer/test_kept_stream.py::test_the_oldest_go",
     "UNREAD": "api/jobs/test_lifetime.py::test_unread_jobs_are_bounded",
 }
 
