@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import threading
 from collections.abc import Generator
@@ -22,7 +23,8 @@ from tests.support.programs import Server, serving
 EVENTS = "text/event-stream; charset=utf-8"
 ASKED: dict[str, Any] = {"model": "demo", "prompt": "Once upon", "stream": True}
 OPTIONS = ("--alias", "demo", "-t", "1", "-c", "4096", "-np", "4", "--no-page", "--relayed")
-NUM_STREAMS, NUM_KILLS = 6, 2
+# KILLS=50 STREAMS=60 take minutes.
+NUM_STREAMS, NUM_KILLS = int(os.environ.get("STREAMS", "6")), int(os.environ.get("KILLS", "2"))
 
 
 @pytest.fixture
