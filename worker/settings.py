@@ -339,6 +339,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "use the temperatures that `worker bench --decisions` measured, from "
         "MODEL.gguf.decisions.json (on)", "on|off")] = True
 
+    state_dir: Annotated[str | None, Option("--state-dir", values.folder,
+        "folder for batches and their files, which survive a restart; protect it like the prompts "
+        "(none: /v1/batches and /v1/files are off)", "DIR", topic="Batches")] = None
+    batch_lines: Annotated[int, Option("--batch-lines", values.integer(1, 10**7),
+        f"most lines of a batch ({limits.BATCH_LINES.most})")] = limits.BATCH_LINES.most
+    batch_file: Annotated[int, Option("--batch-file", values.integer(1, 1 << 20),
+        f"largest uploaded file in MiB ({limits.BATCH_FILE.most})",
+        "MIB")] = limits.BATCH_FILE.most
+    batch_files: Annotated[int, Option("--batch-files", values.integer(1, 10**6),
+        f"most uploaded files of a key ({limits.BATCH_FILES.most})")] = limits.BATCH_FILES.most
+    keep_days: Annotated[int, Option("--keep-days", values.integer(1, 3650),
+        f"days for which files and ended batches are kept ({limits.KEPT_DAYS.most})",
+        )] = limits.KEPT_DAYS.most
+
     lora: Annotated[tuple[AdapterSpec, ...], Option("--lora", values.adapters,
         "LoRA adapter, chosen by requests whose model is NAME, at SCALE (1); without NAME it "
         "applies to all requests that choose none; repeat for several (none)",

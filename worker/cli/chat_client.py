@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -106,12 +106,12 @@ def _piece(event: _Event) -> AnswerPiece:
 
 
 @contextlib.contextmanager
-def connect(address: Address) -> Generator[http.client.HTTPConnection]:
+def connect(address: Address, timeout: float = _TIMEOUT_S) -> Generator[http.client.HTTPConnection]:
     """A connection, closed afterwards. Raises ChatError for one that breaks, and if what is decoded
     meanwhile is no worker's."""
     scheme, _, place = address.url.partition("://")
     kind = http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
-    connection = kind(place.partition("/")[0], timeout=_TIMEOUT_S)
+    connection = kind(place.partition("/")[0], timeout=timeout)
     try:
         yield connection
     except (OSError, http.client.HTTPException) as error:
@@ -144,10 +144,11 @@ def request(
     method: str,
     path: str,
     address: Address,
-    body: dict[str, Any] | None,
+    body: Any,
+    more: Mapping[str, str] | None = None,
 ) -> http.client.HTTPResponse:
-    """The response, whatever its status."""
-    headers = {"Content-Type": "application/json"}
+    """The response, whatever its status. more: headers"""
+    headers = {"Content-Type": "application/json", **(more or {})}
     if address.key is not None:
         headers["Authorization"] = f"Bearer {address.key}"
     prefix = address.url.partition("://")[2].partition("/")[2]

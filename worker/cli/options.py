@@ -112,6 +112,7 @@ def settings_from(
     _forget_other_keys(argv, found)
     _check_keys(argv, environ)
     _check_cache(found)
+    _check_batches(found)
     _check_adapters(found)
     _check_draft(found)
     _check_form(found)
@@ -192,6 +193,16 @@ def _check_cache(found: Mapping[str, Any]) -> None:
             "--cache-dir is where kept states are written, and with --cache-ram 0 none are kept.",
             hint="Leave one of them out.",
         )
+
+
+def _check_batches(found: Mapping[str, Any]) -> None:
+    """Raise UsageError for limits of batches where there are none."""
+    for field in ("batch_lines", "batch_file", "batch_files", "keep_days"):
+        if field in found and "state_dir" not in found:
+            raise UsageError(
+                f"--{field.replace('_', '-')} is a limit of batches, and no --state-dir keeps any.",
+                hint="Add --state-dir DIR, or leave it out.",
+            )
 
 
 def _check_adapters(found: Mapping[str, Any]) -> None:

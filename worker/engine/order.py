@@ -79,6 +79,7 @@ class Order:
         self._standings: dict[str, _Standing] = {}
         self._active: dict[_Standing, None] = {}  # those with sequences
         self._num_waiting = 0
+        self._num_batches = 0  # lines of them that wait or run
 
     def __len__(self) -> int:
         return self._num_waiting
@@ -89,6 +90,11 @@ class Order:
             yield from itertools.chain.from_iterable(level.queues.values())
 
     @property
+    def has_batches(self) -> bool:
+        """Whether lines of batches are among all."""
+        return self._num_batches > 0
+
+    @property
     def is_shared(self) -> bool:
         """Whether several accounts have sequences here."""
         return len(self._active) > 1
@@ -96,15 +102,16 @@ class Order:
     def add(self, sequence: Sequence) -> None:
         """A new one waits."""
         account = sequence.account
-        standing = self._standings.get(account.name)
+        standing = self._standings.get(account.line)
         if standing is None:
-            standing = self._standings[account.name] = _Standing(account)
+            standing = self._standings[account.line] = _Standing(account)
         standing.account = account  # the newest word on its weight
         if not standing.num_alive:
             least = min((each.served for each in self._active), default=0.0)
             standing.served = max(standing.served, least)
             self._active[standing] = None
         standing.num_alive += 1
+        self._num_batches += sequence.is_batch
         self._queue_of(sequence).append(sequence)
         self._num_waiting += 1
 
@@ -122,6 +129,7 @@ class Order:
         else:
             self._leave(sequence)
         standing.num_alive -= 1
+        self._num_batches -= sequence.is_batch
         if not standing.num_alive:
             del self._active[standing]
 
@@ -204,7 +212,7 @@ class Order:
             standing.served = max(standing.served, floor)
 
     def _standing_of(self, sequence: Sequence) -> _Standing:
-        return self._standings[sequence.account.name]
+        return self._standings[sequence.account.line]
 
     def _queue_of(self, sequence: Sequence) -> deque[Sequence]:
         level = self._levels.get(sequence.priority)

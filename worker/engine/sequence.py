@@ -120,6 +120,7 @@ class Sequence:
     has_line         whether its answer has a whole line
     priority, account
                      of its request
+    is_batch         it is of a line of a batch, which nobody else waits for
     worth            with which it was admitted, see `Order`
     was_put_back     it has run before and was put back into the queue
     suspect_until    a batch with it failed that would have brought it to so many computed tokens
@@ -143,6 +144,7 @@ class Sequence:
         "first_token_at",
         "has_line",
         "id",
+        "is_batch",
         "last_token_at",
         "last_turn",
         "limit",
@@ -172,6 +174,7 @@ class Sequence:
         self.params = params = request.params
         self.priority = self.worth = request.priority
         self.account = request.account
+        self.is_batch = request.account.is_batch
         self.num_prompt = len(request.prompt.tokens)
         self.limit = max_length
         if params.max_tokens is not None:

@@ -71,7 +71,7 @@ class Auth:
         needs to be read."""
         if not self._digests or path in paths.HEALTH:
             return NOBODY
-        given = _key_in(headers)
+        given = key_in(headers)
         if not given:
             raise NotAuthenticatedError(
                 "This worker asks for an API key.",
@@ -89,7 +89,7 @@ class Auth:
 def owner_of(headers: _Fields, account: Account) -> bytes:
     """Who asks, where there are keys: one for all keys with one name, and for each other key."""
     name = account.name.encode()
-    return _digest(b"name " + name if name else b"key " + _key_in(headers))
+    return _digest(b"name " + name if name else b"key " + key_in(headers))
 
 
 def _digests(accounts: dict[str, Account]) -> dict[bytes, Account]:
@@ -101,7 +101,7 @@ def _digest(key: bytes) -> bytes:
     return hashlib.sha256(key).digest()
 
 
-def _key_in(headers: _Fields) -> bytes:
+def key_in(headers: _Fields) -> bytes:
     """The first key that there is; x-api-key is where some clients put it."""
     for name, value in headers:
         key = b""

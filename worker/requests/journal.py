@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from contextvars import Context
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from worker import log
 from worker.errors import NotFoundError
@@ -197,6 +197,23 @@ _TRACE = frozenset({b"traceparent", b"tracestate"})
 _POLLS = frozenset({*paths.HEALTH, paths.METRICS, paths.PROGRESS, paths.REQUESTS})
 
 
+class LineSums(Protocol):
+    """Lines of batches, and what answers them.
+
+    outcomes  lines since the start: `completed` and `failed`
+    """
+
+    num_running: int
+    outcomes: Counter[str]
+
+    @property
+    def num_waiting(self) -> int: ...
+
+    def start(self, width: int) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
 class Journal:
     """On the event loop.
 
@@ -205,6 +222,7 @@ class Journal:
     lines       of the log
     outcomes    how all requests were answered
     quotas      what keys may ask in a minute
+    batches     lines of batches that wait, run and were answered; None: there are none
     spans       gets each request that ended and was work or refused; None: without --otel
     closing     set when the process begins to leave: who watches is told so
     """
@@ -222,6 +240,7 @@ class Journal:
         self.quotas = Quotas()
         self.lines = Lines() if lines else None
         self.spans: Spans | None = None
+        self.batches: LineSums | None = None
         self.closing = asyncio.Event()
         self._live: dict[RequestRecord, None] = {}  # in the order of their coming
 

@@ -10,9 +10,13 @@ from litestar import Litestar, Router
 from litestar.datastructures import State
 from litestar.di import Provide
 
+from worker.account import NOBODY
 from worker.api.answer.errors import on_error
 from worker.api.answer.kept_stream import KeptStreams
 from worker.api.anthropic.routes import API as ANTHROPIC
+from worker.api.batches.routes import API as BATCHES
+from worker.api.batches.routes import BatchDesk
+from worker.api.batches.runner import BatchLimits, BatchRunner
 from worker.api.decisions.routes import API as DECISIONS
 from worker.api.described import Api
 from worker.api.embeddings.routes import API as VECTORS
@@ -34,21 +38,26 @@ from worker.api.responses.routes import API as RESPONSES
 from worker.api.responses.store import ResponseStore
 from worker.api.streams import API as STREAMS
 from worker.chat.format import ChatFormat
+from worker.database.batches import StoredBatches
+from worker.database.database import Database
+from worker.database.files import StoredFiles
 from worker.http.connections import ENTER
+from worker.keys import accounts_of
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 from worker.requests.journal import Journal
 from worker.service.facts import facts_of
+from worker.service.inner import InnerClient
 from worker.settings import Settings
 
 # All routes, in the order in which they are described.
 APIS = (
-    OPENAI, RESPONSES, ANTHROPIC, OLLAMA, LLAMA_SERVER, VECTORS, DECISIONS, JOBS, STREAMS,
-    REQUESTS, INFO,
+    OPENAI, RESPONSES, ANTHROPIC, OLLAMA, LLAMA_SERVER, VECTORS, DECISIONS, BATCHES, JOBS,
+    STREAMS, REQUESTS, INFO,
 )  # fmt: skip
 
 
-def create_app(worker: Worker, journal: Journal) -> Any:
+def create_app(worker: Worker, journal: Journal, database: Database | None = None) -> Any:
     """The ASGI application behind the gate.
 
     A handler names what it needs:
@@ -65,6 +74,7 @@ def create_app(worker: Worker, journal: Journal) -> Any:
         lookout   how they are shown
         window    what was told at the last scrape
         preparing reads bodies and makes requests ready, in threads
+        desk      files and batches; None without --state-dir
         description  OpenAPI's document, made once
     """
     prepares = Preparing(lambda: worker.loaded.engine)
@@ -96,7 +106,8 @@ def create_app(worker: Worker, journal: Journal) -> Any:
     def any_chat(facts: ModelFacts, preparing: Preparing) -> ChatFormat | None:  # noqa: ARG001
         return format_of(facts) if has_template(facts) else None
 
-    return Litestar(
+    desk = None if database is None else _desk_of(database, worker, journal)
+    app = Litestar(
         [_router(api, worker.settings) for api in APIS],
         dependencies={
             "worker": _always(worker),
@@ -111,14 +122,30 @@ def create_app(worker: Worker, journal: Journal) -> Any:
             "lookout": _always(RequestView(worker, journal)),
             "window": _always(Window()),
             "preparing": Provide(preparing),
+            "desk": _always(desk),
             "description": Provide(_description, use_cache=True, sync_to_thread=True),
         },
         exception_handlers={Exception: on_error},
         request_max_body_size=bodies.largest,
-        state=State({"preparing": prepares, "bodies": bodies, "streams": streams}),
+        state=State({"preparing": prepares, "bodies": bodies, "streams": streams, "desk": desk}),
         openapi_config=None,
         logging_config=None,
     )
+    if desk is not None:
+        desk.runner.client = InnerClient(app, worker, journal)
+    return app
+
+
+def _desk_of(database: Database, worker: Worker, journal: Journal) -> BatchDesk:
+    files, batches = StoredFiles(database), StoredBatches(database)
+    settings = worker.settings
+    limits = BatchLimits(settings.batch_lines, settings.max_body << 20, settings.keep_days)
+    accounts = {
+        each.name: each for each in accounts_of(settings.api_key, settings.api_key_file).values()
+    }
+    runner = BatchRunner(files, batches, limits, lambda owner: accounts.get(owner, NOBODY))
+    journal.batches = runner
+    return BatchDesk(files, batches, runner)
 
 
 def _router(api: Api, settings: Settings) -> Router:

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from worker import log
 from worker.errors import UsageError, WorkerError
@@ -31,6 +31,9 @@ from worker.lifecycle.worker import Worker
 from worker.requests.journal import Journal
 from worker.service.gate import Gate
 from worker.settings import Settings
+
+if TYPE_CHECKING:
+    from worker.database.database import Database
 
 # The routes are imported then, though the weights may still not be reached: a disk may be slow, and
 # who follows the load or stops it needs a route.
@@ -70,6 +73,7 @@ async def serve(
     if settings.otel:
         _check_spans()
     _raise_file_limit()
+    database = _open_database(settings)
     sockets = listen(settings.host, settings.port)
     host, port = sockets[0].getsockname()[:2]
     worker.url = url_of(host, port)
@@ -88,7 +92,7 @@ async def serve(
     server = server_of(gate, connections, gate.at_once)
     serving = asyncio.create_task(server.serve(sockets=sockets))
     await asyncio.sleep(0)  # it listens before anything else is imported
-    routes = asyncio.create_task(_open(gate, worker, journal))
+    routes = asyncio.create_task(_open(gate, worker, journal, database))
     beside = asyncio.create_task(_look_at_templates(worker, routes))
     loading = asyncio.create_task(_become_ready(worker, journal, beside, host, port))
     ends = [
@@ -102,6 +106,8 @@ async def serve(
     finally:
         began = time.monotonic()
         journal.closing.set()
+        if journal.batches is not None:
+            await journal.batches.stop()
         await worker.drain()
         server.should_exit = True
         await asyncio.wait([serving, loading], timeout=LAST_BYTES_S)
@@ -115,6 +121,8 @@ async def serve(
         # An answer that is still under way may use the model, and what was given up as well.
         closing = asyncio.to_thread(worker.close, free=serving.done() and worker.is_quiet())
         await asyncio.gather(closing, _send_spans(journal, left))
+        if database is not None:
+            await in_thread("database", database.close)
         if journal.lines is not None:
             journal.lines.close()
         for task in (*ends, serving, loading, beside, routes):
@@ -150,7 +158,16 @@ def _own_threads() -> ThreadPoolExecutor:
     return threads
 
 
-async def _open(gate: Gate, worker: Worker, journal: Journal) -> Any:
+def _open_database(settings: Settings) -> Database | None:
+    """What --state-dir keeps. SQLite is imported for who wants it, which takes 4 ms."""
+    if settings.state_dir is None:
+        return None
+    from worker.database.database import Database
+
+    return Database(settings.state_dir)
+
+
+async def _open(gate: Gate, worker: Worker, journal: Journal, database: Database | None) -> Any:
     """Import and make the application behind the gate, while native code loads the weights."""
 
     def make() -> Any:
@@ -161,7 +178,7 @@ async def _open(gate: Gate, worker: Worker, journal: Journal) -> Any:
             import_module("worker.lifecycle.manager")
             from worker.service.app import create_app
 
-            app = create_app(worker, journal)
+            app = create_app(worker, journal, database)
         if worker.settings.otel:
             with worker.time_part("spans"):
                 from worker.requests.spans import Spans
@@ -190,7 +207,11 @@ async def _look_at_templates(worker: Worker, routes: asyncio.Task[Any]) -> None:
 
 
 async def _become_ready(
-    worker: Worker, journal: Journal, beside: asyncio.Task[None], host: str, port: int
+    worker: Worker,
+    journal: Journal,
+    beside: asyncio.Task[None],
+    host: str,
+    port: int,
 ) -> None:
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_SHORT_INTERVAL_S)
@@ -203,6 +224,9 @@ async def _become_ready(
         from worker.lifecycle.manager import Manager
 
         journal.speeds.start(worker.loaded.engine)
+        if journal.batches is not None:
+            # As many again are made ready while those of the slots run.
+            journal.batches.start(2 * worker.loaded.plan.num_slots)
         Manager(worker, worker.loaded, host, port).start()
 
 

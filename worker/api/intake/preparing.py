@@ -206,7 +206,7 @@ class Preparing:
         stand side by side, `copies` of each; param: that an error names. Raises RequestError,
         QueueFullError, UnavailableError."""
         lane, record = self._lane(), current()
-        if record is not None and record.account.name:
+        if record is not None and record.account.line:
             whose = record.account
             requests = [msgspec.structs.replace(each, account=whose) for each in requests]
         stream = lane.submit(requests, param=param)

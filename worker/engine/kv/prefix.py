@@ -160,6 +160,14 @@ class Prefixes:
         """Whether the sequence needs no rows for now, because its leader computes for both."""
         return sequence in self._following
 
+    def is_awaited(self, sequence: Sequence) -> bool:
+        """Whether one that is no line of a batch waits for what this line computes."""
+        slot = sequence.slot
+        return any(
+            following.leader is slot and not follower.is_batch
+            for follower, following in self._following.items()
+        )
+
     def num_unshared(self, sequence: Sequence) -> int:
         """Known tokens that the sequence still has to compute itself."""
         following = self._following.get(sequence)
