@@ -26,5 +26,17 @@ CREATE TABLE answers (
 )
 """
 
-SCHEMA = (_FIRST,)
+# `tokens` are marks as a relay reads them, see `api/answer/marks.py`.
+_SECOND = """
+CREATE TABLE responses (
+    name TEXT PRIMARY KEY, owner BLOB NOT NULL, account TEXT NOT NULL,
+    created_at INTEGER NOT NULL, body BLOB NOT NULL, items BLOB NOT NULL, before TEXT, reply BLOB
+);
+CREATE TABLE response_parts (
+    name TEXT NOT NULL, number INTEGER NOT NULL, events BLOB NOT NULL, tokens BLOB NOT NULL,
+    PRIMARY KEY (name, number)
+) WITHOUT ROWID
+"""
+
+SCHEMA = (_FIRST, _SECOND)
 VERSION = len(SCHEMA)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextvars import Context
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Protocol
@@ -223,6 +223,7 @@ class Journal:
     outcomes    how all requests were answered
     quotas      what keys may ask in a minute
     batches     lines of batches that wait, run and were answered; None: there are none
+    on_ready    goes on with what the last process has left, once there is a model
     spans       gets each request that ended and was work or refused; None: without --otel
     closing     set when the process begins to leave: who watches is told so
     """
@@ -241,6 +242,7 @@ class Journal:
         self.lines = Lines() if lines else None
         self.spans: Spans | None = None
         self.batches: LineSums | None = None
+        self.on_ready: Callable[[], Awaitable[None]] | None = None
         self.closing = asyncio.Event()
         self._live: dict[RequestRecord, None] = {}  # in the order of their coming
 

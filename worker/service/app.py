@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,7 @@ from litestar import Litestar, Router
 from litestar.datastructures import State
 from litestar.di import Provide
 
-from worker.account import NOBODY
+from worker.account import NOBODY, Account
 from worker.api.answer.errors import on_error
 from worker.api.answer.kept_stream import KeptStreams
 from worker.api.anthropic.routes import API as ANTHROPIC
@@ -34,6 +35,7 @@ from worker.api.ollama.routes import API as OLLAMA
 from worker.api.openai.routes import API as OPENAI
 from worker.api.requests import API as REQUESTS
 from worker.api.requests import RequestView
+from worker.api.responses.recorder import Recorder
 from worker.api.responses.routes import API as RESPONSES
 from worker.api.responses.store import ResponseStore
 from worker.api.streams import API as STREAMS
@@ -41,6 +43,7 @@ from worker.chat.format import ChatFormat
 from worker.database.batches import StoredBatches
 from worker.database.database import Database
 from worker.database.files import StoredFiles
+from worker.database.responses import SavedResponses
 from worker.http.connections import ENTER
 from worker.keys import accounts_of
 from worker.lifecycle.loaded import Loaded
@@ -75,6 +78,7 @@ def create_app(worker: Worker, journal: Journal, database: Database | None = Non
         window    what was told at the last scrape
         preparing reads bodies and makes requests ready, in threads
         desk      files and batches; None without --state-dir
+        recorder  background responses that survive this process; None without --state-dir
         description  OpenAPI's document, made once
     """
     prepares = Preparing(lambda: worker.loaded.engine)
@@ -107,6 +111,8 @@ def create_app(worker: Worker, journal: Journal, database: Database | None = Non
         return format_of(facts) if has_template(facts) else None
 
     desk = None if database is None else _desk_of(database, worker, journal)
+    stored = ResponseStore()
+    recorder = None if database is None else _recorder_of(database, worker, stored)
     app = Litestar(
         [_router(api, worker.settings) for api in APIS],
         dependencies={
@@ -115,7 +121,7 @@ def create_app(worker: Worker, journal: Journal, database: Database | None = Non
             "facts": Provide(facts),
             "chat": Provide(chat_format, use_cache=True, sync_to_thread=True),
             "any_chat": Provide(any_chat, use_cache=True, sync_to_thread=True),
-            "stored": _always(ResponseStore()),
+            "stored": _always(stored),
             "streams": _always(streams),
             "jobs": _always(Jobs(timeout=worker.settings.inference_timeout)),
             "journal": _always(journal),
@@ -123,6 +129,7 @@ def create_app(worker: Worker, journal: Journal, database: Database | None = Non
             "window": _always(Window()),
             "preparing": Provide(preparing),
             "desk": _always(desk),
+            "recorder": _always(recorder),
             "description": Provide(_description, use_cache=True, sync_to_thread=True),
         },
         exception_handlers={Exception: on_error},
@@ -133,6 +140,8 @@ def create_app(worker: Worker, journal: Journal, database: Database | None = Non
     )
     if desk is not None:
         desk.runner.client = InnerClient(app, worker, journal)
+    if recorder is not None:
+        recorder.asker, journal.on_ready = InnerClient(app, worker, journal), recorder.resume
     return app
 
 
@@ -140,12 +149,23 @@ def _desk_of(database: Database, worker: Worker, journal: Journal) -> BatchDesk:
     files, batches = StoredFiles(database), StoredBatches(database)
     settings = worker.settings
     limits = BatchLimits(settings.batch_lines, settings.max_body << 20, settings.keep_days)
+    runner = BatchRunner(files, batches, limits, _accounts_of(settings))
+    journal.batches = runner
+    return BatchDesk(files, batches, runner)
+
+
+def _recorder_of(database: Database, worker: Worker, stored: ResponseStore) -> Recorder:
+    settings = worker.settings
+    saved = SavedResponses(database)
+    return Recorder(saved, stored, _accounts_of(settings), settings.keep_days)
+
+
+def _accounts_of(settings: Settings) -> Callable[[str], Account]:
+    """The account of a name; everybody's where there is none."""
     accounts = {
         each.name: each for each in accounts_of(settings.api_key, settings.api_key_file).values()
     }
-    runner = BatchRunner(files, batches, limits, lambda owner: accounts.get(owner, NOBODY))
-    journal.batches = runner
-    return BatchDesk(files, batches, runner)
+    return lambda name: accounts.get(name, NOBODY)
 
 
 def _router(api: Api, settings: Settings) -> Router:

@@ -12,7 +12,7 @@ import msgspec
 
 from worker import log
 from worker.api.answer.errors import reply_of
-from worker.api.answer.kept_stream import KeptStream, KeptStreams, Reading
+from worker.api.answer.kept_stream import MARKED, KeptStream, KeptStreams, Reading, Run
 from worker.api.answer.marks import Marks
 from worker.api.intake.body import until_gone
 from worker.api.intake.delivery import DIRECT, Delivery
@@ -215,7 +215,7 @@ class DeltaExchange(Exchange):
             border = sse.BORDERS[self.content_type]
             self._marks = Marks(delivery.relay, stream.ids, border, self.frames_of, self.catch_up)
             self._events_of = self._marks.events_of
-            self.more_fields = ((b"x-relay-marks", b"on"),)
+            self.more_fields = ((MARKED, b"on"),)
 
     @property
     def name(self) -> str:
@@ -276,13 +276,19 @@ class DeltaExchange(Exchange):
         else:
             await self.run(scope, receive, send)
 
-    def keep(self, streams: KeptStreams, *, outlives: bool = False) -> KeptStream:
-        """Its events, which it tells from now on; outlives: whoever reads them"""
+    def keep(
+        self, streams: KeptStreams, *, outlives: bool = False, run: Run | None = None
+    ) -> KeptStream:
+        """Its events, which it tells from now on.
+
+        outlives  whoever reads them
+        run       instead of its own
+        """
         relay = self.delivery.relay
         return streams.open(
             self.name,
             self.delivery.owner,
-            self.run,
+            run or self.run,
             lambda: self.stream.fail(CancelledError("The stream was cancelled.")),
             outlives=outlives,
             first=0 if relay is None else relay.told.events,

@@ -24,6 +24,8 @@ BACKGROUND_S = 300.0
 # Bytes of Python for an event, beside its own.
 _EVENT_BYTES = 64
 _HEADER = b"x-stream-id"
+# What a mark begins with, and the header that says that there are some; see `Marks`.
+MARK, MARKED = b":w ", b"x-relay-marks"
 Run = Callable[[Any, Any, Any], Awaitable[None]]
 
 
@@ -35,6 +37,7 @@ class KeptStream:
     is_over   nothing follows
     seconds   that it may be without a reader, as long as it `needs_reader`
     timer     until it is forgotten
+    on_mark   gets each mark behind its events, which readers do not see then
     """
 
     is_clear = True
@@ -53,6 +56,7 @@ class KeptStream:
         self.timer: asyncio.TimerHandle | None = None
         self.on_growth: Callable[[KeptStream, int], None] = _nothing
         self.cancel: Callable[[], None] = lambda: None
+        self.on_mark: Callable[[bytes], None] | None = None
         self._left = asyncio.Event()
         self._events: list[bytes] = []
         self._border: bytes | None = None
@@ -82,6 +86,8 @@ class KeptStream:
         """ASGI's."""
         if message["type"] == "http.response.start":
             fields = [*message["headers"], (_HEADER, self.id.encode())]
+            if self.on_mark is not None:
+                fields = [field for field in fields if field[0] != MARKED]
             kind = dict(fields)[b"content-type"]
             self._border, self._has_ids = BORDERS.get(kind), kind == CONTENT_TYPE
             self.head = {**message, "headers": fields}
@@ -101,17 +107,19 @@ class KeptStream:
             parts: list[bytes] = []
             number = stop
             for event in data.split(border)[:-1]:
-                if event[:1] == b":":
+                if event[:3] == MARK and self.on_mark is not None:
+                    self.on_mark(event[3:])
+                elif event[:1] == b":":
                     parts.append(event + border)
-                    continue
-                whole = event + border
-                if self._has_ids:
-                    whole = b"id: %d\n%b" % (number, whole)
-                number += 1
-                self._events.append(whole)
-                parts.append(whole)
+                else:
+                    whole = event + border
+                    if self._has_ids:
+                        whole = b"id: %d\n%b" % (number, whole)
+                    number += 1
+                    self._events.append(whole)
+                    parts.append(whole)
             told = parts[0] if len(parts) == 1 else b"".join(parts)
-        for reader in self.readers:
+        for reader in self.readers if told else ():
             reader.put(told, stop, self.stop)
         count = self.stop - stop
         if count:
@@ -122,6 +130,12 @@ class KeptStream:
         for reader in self.readers:
             reader.cut()
         self.end()
+
+    def put_before(self, *parts: bytes) -> None:
+        """Events that were told by another process, up to the first one here."""
+        found = [event + b"\n\n" for part in parts for event in part.split(b"\n\n")[:-1]]
+        self._events[:0] = found
+        self.first -= len(found)
 
     def shorten(self) -> int:
         """Drop the older half of the events; the bytes that this frees."""

@@ -20,6 +20,7 @@ from litestar.exceptions import InternalServerException
 from worker import log
 from worker.api.intake.packed_body import packed_body
 from worker.errors import LeftError, QueueFullError, RequestError, TooLargeError
+from worker.http.connections import INNER
 from worker.limits import BODIES, PARTS
 from worker.requests.record import current
 
@@ -256,7 +257,7 @@ async def read_body(request: HttpRequest, shape: Any, decode: Callable[[bytearra
 def _length_before(request: HttpRequest) -> int:
     """Bytes in front of the body that a relay has put there."""
     length = request.headers.get("x-relay-written", "")
-    is_relayed: bool = request.app.state["bodies"].is_relayed
+    is_relayed: bool = request.app.state["bodies"].is_relayed or INNER in request.scope
     return int(length) if is_relayed and length.isdecimal() and len(length) < 10 else 0
 
 

@@ -9,16 +9,19 @@ puts in front of the body what its client has, as JSON of X-Relay-Written bytes.
 from __future__ import annotations
 
 import re
+import time
+import uuid
 
 import msgspec
 
 from worker.api.intake.body import HttpRequest, written_before
 from worker.errors import RequestError
+from worker.http.connections import INNER
 from worker.http.headers import owner_of
 from worker.requests.record import current
 from worker.settings import Settings
 
-RESUME, RELAY = "x-resume", "x-relay"
+RESUME, RELAY, WRITTEN = "x-resume", "x-relay", "x-relay-written"
 _RELAYED = re.compile(r"([0-9a-f]{32}) ([0-9]{1,12})")
 
 
@@ -28,11 +31,13 @@ class ToldBefore(msgspec.Struct, frozen=True):
     events  how many
     tokens  of each sequence that has some, by its number
     places  of their samplers, where that counts
+    owner   whose it is, in hex; only this process says so
     """
 
     events: int = 0
     tokens: dict[int, tuple[int, ...]] = {}
     places: dict[int, tuple[float, ...]] = {}
+    owner: str | None = None
 
 
 class Relay(msgspec.Struct, frozen=True):
@@ -62,13 +67,22 @@ class Delivery(msgspec.Struct, frozen=True):
 DIRECT = Delivery()
 
 
-def delivery_of(request: HttpRequest, settings: Settings) -> Delivery:
-    """As the headers say, as far as this worker does so. Raises RequestError."""
+def delivery_of(request: HttpRequest, settings: Settings, *, recorded: bool) -> Delivery:
+    """As the headers say, as far as this worker does so. Raises RequestError.
+
+    recorded  it is written down, and so its own relay
+    """
     headers = request.headers
     asked = headers.get(RESUME)
     resumes = settings.resume_seconds > 0 and (asked or "").lower() in ("on", "1", "true")
-    relay = _relay_of(request, headers[RELAY]) if settings.relayed and RELAY in headers else None
-    return Delivery(resumes, asker_of(request, settings), relay)
+    owner, relay, is_inner = asker_of(request, settings), None, INNER in request.scope
+    if RELAY in headers and (settings.relayed or is_inner):
+        relay = _relay_of(request, headers[RELAY])
+        if is_inner and relay.told.owner is not None:
+            owner = bytes.fromhex(relay.told.owner)
+    elif recorded:
+        relay = Relay(uuid.uuid4().hex, int(time.time()))
+    return Delivery(resumes, owner, relay)
 
 
 def asker_of(request: HttpRequest, settings: Settings) -> bytes:

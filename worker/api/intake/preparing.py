@@ -155,7 +155,9 @@ class Preparing:
         as `aside`, and RequestError or UnavailableError.
         """
         choice, record = choice_of(body, facts.adapters), current()
-        priority, delivery = priority_of(body, request), delivery_of(request, facts.settings)
+        priority = priority_of(body, request)
+        recorded = facts.settings.state_dir is not None and bool(getattr(body, "background", None))
+        delivery = delivery_of(request, facts.settings, recorded=recorded)
         made = await self.make(request, body, make)
         if made.left_out:
             path = request.scope["path"] if record is None else record.route

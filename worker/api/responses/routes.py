@@ -8,6 +8,7 @@ import msgspec
 from litestar import Response, delete, get, post
 from litestar.types import ASGIApp
 
+from worker.account import NOBODY
 from worker.api.answer.errors import json_response
 from worker.api.answer.kept_stream import KeptStreams, Reading, number_after
 from worker.api.answer.usage import InputTokens
@@ -26,11 +27,13 @@ from worker.api.intake.preparing import Preparing
 from worker.api.responses.chat_input import InputItem, chat_input_of
 from worker.api.responses.exchange import ResponseExchange
 from worker.api.responses.items import RESPONSE_EVENTS, ResponseReply
+from worker.api.responses.recorder import Recorder
 from worker.api.responses.schemas import ResponseRequest
 from worker.api.responses.store import ResponseStore
 from worker.chat.format import ChatFormat
 from worker.errors import NotSupportedError, RequestError
 from worker.lifecycle.worker import Worker
+from worker.requests.record import current
 
 _PAGE = 100
 
@@ -61,6 +64,7 @@ async def responses(
     preparing: Preparing,
     stored: ResponseStore,
     streams: KeptStreams,
+    recorder: Recorder | None,
 ) -> ASGIApp:
     """The whole response at once, or its events."""
     body = await preparing.body(request, ResponseRequest)
@@ -71,7 +75,12 @@ async def responses(
     exchange = ResponseExchange(generation, stream, body, facts, stored, own)
     if not body.background:
         return exchange
-    kept = exchange.keep(streams, outlives=True)
+    if recorder is None:
+        kept = exchange.keep(streams, outlives=True)
+    else:
+        record = current()
+        account = NOBODY if record is None else record.account
+        kept = await recorder.keep(exchange, streams, whole, own, account)
     if body.stream:
         return Reading(streams, kept, kept.first)
     return _application(json_response(exchange.reply))
@@ -137,9 +146,13 @@ async def listed_input(
 
 
 @delete("/v1/responses/{response_id:str}", status_code=200, summary="Delete a stored response")
-async def delete_response(response_id: str, stored: ResponseStore) -> Response[bytes]:
+async def delete_response(
+    response_id: str, stored: ResponseStore, recorder: Recorder | None
+) -> Response[bytes]:
     """One that runs goes on."""
     stored.drop(response_id)
+    if recorder is not None:
+        await recorder.drop(response_id.removeprefix("resp_"))
     return json_response(ResponseDeleted(response_id))
 
 
