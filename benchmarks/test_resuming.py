@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from worker.api.answer.kept_stream import KeptStream, KeptStreams, Reading
+from worker.api.answer.kept_stream import KeptStream, KeptStreams, StreamReading
 from worker.http.connections import WIRE
 from worker.http.sse import CONTENT_TYPE, frame
 
@@ -58,7 +58,7 @@ def test_an_event(benchmark: Any, way: str) -> None:
             await receive()
 
         kept = streams.open("a", b"", run, lambda: None, outlives=False)
-        reading = Reading(streams, kept, 0)
+        reading = StreamReading(streams, kept, 0)
         tasks.append(asyncio.ensure_future(reading({WIRE: taker}, taker.receive, taker.send)))
         for _ in range(9):
             await asyncio.sleep(0)

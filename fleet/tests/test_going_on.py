@@ -105,7 +105,7 @@ def test_marks_in_parts(size: int) -> None:
     parts = [data[begin : begin + size] for begin in range(0, len(data), size)]
     told = b"".join(map(partial.take, parts))
     assert told == b"data: a\n\ndata: b\n\n:\n\ndata: c\n\n"
-    assert json.loads(partial.written()) == {
+    assert json.loads(partial.state()) == {
         "events": 3, "tokens": {"0": [1], "1": [2]}, "places": {},
     }  # fmt: skip
     assert partial.end() == b"data: d\n\n"

@@ -28,7 +28,7 @@ def read_in_parts(
     It breaks off in the midst of events, too; an event that it has not whole it asks for again.
     """
     found: list[bytes] = []
-    asked = {"method": "POST", "url": url + path, "json": body}
+    asked: dict[str, Any] = {"method": "POST", "url": url + path, "json": body}
     num_left, name = 0, ""
     while True:
         with http.client.stream(**asked, headers={"x-resume": "on", **headers}) as answer:

@@ -9,7 +9,7 @@ from litestar import Response, delete, get
 from litestar.types import ASGIApp
 
 from worker.api.answer.errors import json_response
-from worker.api.answer.kept_stream import KeptStreams, Reading, number_after
+from worker.api.answer.kept_stream import KeptStreams, StreamReading, number_after
 from worker.api.described import EVENTS, JSON, LINES, Api, Described
 from worker.api.intake.body import HttpRequest
 from worker.api.intake.delivery import asker_of
@@ -32,7 +32,7 @@ async def rest_of_stream(
     """Its events behind the last one that the client has, then those that come."""
     kept = streams.get(stream_id, asker_of(request, worker.settings))
     text = after or request.headers.get("last-event-id", "")
-    return Reading(streams, kept, number_after(text) if text else kept.first)
+    return StreamReading(streams, kept, number_after(text) if text else kept.first)
 
 
 @delete("/v1/streams/{stream_id:str}", status_code=200, summary="Cancel a stream")

@@ -220,7 +220,7 @@ def check_request(request: Request, vocab_size: int, max_length: int) -> None:
         check_length(len(tokens) + len(written), max_length, param)
         most = len(written) if params.max_tokens is None else params.max_tokens
         if len(written) > most or min(written) < 0 or max(written) >= vocab_size:
-            raise RequestError("What was written before cannot belong to this answer.")
+            raise RequestError("These tokens cannot be the beginning of this answer.")
     if params.max_tokens is not None and params.max_tokens < 0:
         raise RequestError("max_tokens must not be negative.", param="max_tokens")
     if len(params.stop) > STOPS.most or any(not 0 < len(text) <= STOP.most for text in params.stop):

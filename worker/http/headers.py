@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import re
 import uuid
+from collections.abc import Iterable
 from typing import Any
 
 from worker import log
@@ -86,10 +87,10 @@ class Auth:
         return list(self._digests.values())[fits.index(True)]
 
 
-def owner_of(headers: _Fields, account: Account) -> bytes:
+def owner_of(headers: Iterable[tuple[bytes, bytes]], account: Account) -> bytes:
     """Who asks, where there are keys: one for all keys with one name, and for each other key."""
     name = account.name.encode()
-    return _digest(b"name " + name if name else b"key " + key_in(headers))
+    return _digest(b"name " + name if name else b"key " + key_in([*headers]))
 
 
 def _digests(accounts: dict[str, Account]) -> dict[bytes, Account]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from contextvars import Context
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Protocol
@@ -242,7 +242,7 @@ class Journal:
         self.lines = Lines() if lines else None
         self.spans: Spans | None = None
         self.batches: LineSums | None = None
-        self.on_ready: Callable[[], Awaitable[None]] | None = None
+        self.on_ready: Callable[[], None] | None = None
         self.closing = asyncio.Event()
         self._live: dict[RequestRecord, None] = {}  # in the order of their coming
 

@@ -225,7 +225,7 @@ async def _become_ready(
 
         journal.speeds.start(worker.loaded.engine)
         if journal.on_ready is not None:
-            await journal.on_ready()
+            journal.on_ready()
         if journal.batches is not None:
             # As many again are made ready while those of the slots run.
             journal.batches.start(2 * worker.loaded.plan.num_slots)

@@ -70,7 +70,7 @@ class PartialAnswer:
         """A replica begins, or goes on: what the one before left unmarked its client never had."""
         self.kind, self._rest = kind, b""
 
-    def written(self) -> bytes:
+    def state(self) -> bytes:
         """What the client has, as the next worker reads it in front of the body."""
         told = {"events": self._num_events, "tokens": self._tokens, "places": self._places}
         return msgspec.json.encode(told)

@@ -234,7 +234,7 @@ class Relay:
     ) -> bool:
         """Whether this one has ended the answer. Raises LostError where it does not answer, and
         BrokenOffError where it is lost too."""
-        written = partial.written()
+        written = partial.state()
         headers = call.headers.copy()
         headers.popall("content-encoding", None)
         headers.update(partial.headers)

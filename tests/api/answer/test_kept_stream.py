@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from worker.api.answer.kept_stream import KeptStream, KeptStreams, Reading, number_after
+from worker.api.answer.kept_stream import KeptStream, KeptStreams, StreamReading, number_after
 from worker.errors import NotFoundError, RequestError
 from worker.http.connections import WIRE
 from worker.http.sse import CONTENT_TYPE
@@ -47,7 +47,7 @@ class Reader:
         return {"type": "http.disconnect"}
 
     def read(self, streams: KeptStreams, kept: KeptStream, number: int = 0) -> asyncio.Task[None]:
-        reading = Reading(streams, kept, number)
+        reading = StreamReading(streams, kept, number)
         return asyncio.ensure_future(reading(self.scope, self.receive, self.send))
 
 
@@ -137,7 +137,7 @@ def test_the_oldest_go() -> None:
         assert kept.first > 0
         assert b"".join(kept.since(kept.first)) == events(*range(kept.first, 40))
         with pytest.raises(NotFoundError):
-            Reading(streams, kept, kept.first - 1)
+            StreamReading(streams, kept, kept.first - 1)
         await reading
         assert slow.was_cut
 

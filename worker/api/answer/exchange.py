@@ -12,7 +12,13 @@ import msgspec
 
 from worker import log
 from worker.api.answer.errors import reply_of
-from worker.api.answer.kept_stream import MARKED, KeptStream, KeptStreams, Reading, Run
+from worker.api.answer.kept_stream import (
+    MARKED,
+    ExchangeRun,
+    KeptStream,
+    KeptStreams,
+    StreamReading,
+)
 from worker.api.answer.marks import Marks
 from worker.api.intake.body import until_gone
 from worker.api.intake.delivery import DIRECT, Delivery
@@ -272,12 +278,12 @@ class DeltaExchange(Exchange):
         if self.streaming and self.delivery.resumes:
             streams: KeptStreams = scope["litestar_app"].state["streams"]
             kept = self.keep(streams)
-            await Reading(streams, kept, kept.first)(scope, receive, send)
+            await StreamReading(streams, kept, kept.first)(scope, receive, send)
         else:
             await self.run(scope, receive, send)
 
     def keep(
-        self, streams: KeptStreams, *, outlives: bool = False, run: Run | None = None
+        self, streams: KeptStreams, *, outlives: bool = False, run: ExchangeRun | None = None
     ) -> KeptStream:
         """Its events, which it tells from now on.
 

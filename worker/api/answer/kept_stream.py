@@ -1,6 +1,6 @@
 """Streams that clients may leave and come back to: their events are kept, each with a number.
 
-    exchange --send, write--> KeptStream --since, put--> Reading, one for each client
+    exchange --send, write--> KeptStream --since, put--> StreamReading, one for each client
 
 The exchange runs in a task of its own and takes the stream for its client. Who reads gets what is
 kept from any event on, then each new event in the callback that made it.
@@ -26,7 +26,7 @@ _EVENT_BYTES = 64
 _HEADER = b"x-stream-id"
 # What a mark begins with, and the header that says that there are some; see `Marks`.
 MARK, MARKED = b":w ", b"x-relay-marks"
-Run = Callable[[Any, Any, Any], Awaitable[None]]
+ExchangeRun = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 class KeptStream:
@@ -52,7 +52,7 @@ class KeptStream:
         self.num_bytes = 0
         self.head: Any = None
         self.is_over = False
-        self.readers: set[Reading] = set()
+        self.readers: set[StreamReading] = set()
         self.timer: asyncio.TimerHandle | None = None
         self.on_growth: Callable[[KeptStream, int], None] = _nothing
         self.cancel: Callable[[], None] = lambda: None
@@ -172,7 +172,7 @@ class KeptStreams:
         self,
         name: str,
         owner: bytes,
-        run: Run,
+        run: ExchangeRun,
         cancel: Callable[[], None],
         *,
         outlives: bool,
@@ -213,18 +213,18 @@ class KeptStreams:
         kept.cancel()
         self._forget(kept)
 
-    def enter(self, kept: KeptStream, reader: Reading) -> None:
+    def enter(self, kept: KeptStream, reader: StreamReading) -> None:
         """One more reads it."""
         kept.readers.add(reader)
         if kept.timer is not None:
             kept.timer.cancel()
 
-    def exit(self, kept: KeptStream, reader: Reading) -> None:
+    def exit(self, kept: KeptStream, reader: StreamReading) -> None:
         """One reads it no more."""
         kept.readers.discard(reader)
         self._rest(kept)
 
-    async def _run(self, kept: KeptStream, run: Run) -> None:
+    async def _run(self, kept: KeptStream, run: ExchangeRun) -> None:
         try:
             await run({WIRE: kept}, kept.receive, kept.send)
         finally:
@@ -262,7 +262,7 @@ class KeptStreams:
                 self._bytes -= largest.shorten()
 
 
-class Reading:
+class StreamReading:
     """One client that reads a kept stream: an ASGI application."""
 
     def __init__(self, streams: KeptStreams, kept: KeptStream, number: int) -> None:

@@ -100,5 +100,5 @@ def _relay_of(request: HttpRequest, text: str) -> Relay:
     try:
         told = msgspec.json.decode(written_before(request) or b"{}", type=ToldBefore)
     except msgspec.DecodeError as error:
-        raise RequestError(f"What was written before cannot be read: {error}.") from None
+        raise RequestError(f"The beginning of this answer cannot be read: {error}.") from None
     return Relay(found[1], int(found[2]), told)

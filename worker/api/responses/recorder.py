@@ -61,6 +61,7 @@ class Recorder:
         self._saved, self._stored, self._days = saved, stored, days
         self._account_of = account_of
         self._told: dict[str, list[SavedPart]] = {}  # of those that are gone on with
+        self._recordings: dict[str, _Recording] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def keep(
@@ -86,7 +87,7 @@ class Recorder:
         await self._saved.add(response)
         kept = exchange.keep(streams, outlives=True, run=partial(self._run, exchange))
         kept.put_before(*(part.events for part in self._told.pop(name, [])))
-        recording = _Recording(self._saved, kept, self._spawn)
+        recording = self._recordings[name] = _Recording(self._saved, kept, self._spawn)
         kept.on_mark = recording.note
         return kept
 
@@ -94,8 +95,11 @@ class Recorder:
         """It was deleted."""
         await self._saved.drop(name)
 
-    async def resume(self) -> None:
+    def resume(self) -> None:
         """Take up what the last process has left."""
+        self._spawn(self._resume())
+
+    async def _resume(self) -> None:
         before = int(time.time()) - self._days * 86_400
         for response in await self._saved.recent(STORED.most, before):
             if response.reply is not None:
@@ -133,7 +137,8 @@ class Recorder:
         try:
             await exchange.run(scope, receive, send)
         finally:
-            reply = self._stored.ended(f"resp_{exchange.name}")
+            self._recordings.pop(exchange.name).write()
+            reply = self._stored.reply_of_ended(f"resp_{exchange.name}")
             if reply is not None:
                 self._spawn(self._saved.end(exchange.name, reply))
 
@@ -168,10 +173,15 @@ class _Recording:
             self._tokens.append(told)
         self._stop = self._kept.stop
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_PERIOD_S, self._write)
+            self._timer = asyncio.get_running_loop().call_later(_PERIOD_S, self.write)
 
-    def _write(self) -> None:
-        self._timer = None
+    def write(self) -> None:
+        """All that is known, now."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._stop == self._begin and not self._tokens:
+            return
         begin = max(self._begin, self._kept.first)
         events = self._kept.since(begin)[: self._stop - begin]
         part = SavedPart(begin, b"".join(events), msgspec.json.encode(self._tokens))

@@ -10,7 +10,7 @@ from litestar.types import ASGIApp
 
 from worker.account import NOBODY
 from worker.api.answer.errors import json_response
-from worker.api.answer.kept_stream import KeptStreams, Reading, number_after
+from worker.api.answer.kept_stream import KeptStreams, StreamReading, number_after
 from worker.api.answer.usage import InputTokens
 from worker.api.described import (
     EVENTS,
@@ -82,7 +82,7 @@ async def responses(
         account = NOBODY if record is None else record.account
         kept = await recorder.keep(exchange, streams, whole, own, account)
     if body.stream:
-        return Reading(streams, kept, kept.first)
+        return StreamReading(streams, kept, kept.first)
     return _application(json_response(exchange.reply))
 
 
@@ -118,7 +118,7 @@ async def stored_response(
     if stream.lower() in ("1", "true"):
         name = response_id.removeprefix("resp_")
         kept = streams.get(name, asker_of(request, worker.settings))
-        return Reading(streams, kept, number_after(starting_after, "starting_after"))
+        return StreamReading(streams, kept, number_after(starting_after, "starting_after"))
     reply = stored.get(response_id).reply
     return _application(Response(reply, media_type="application/json"))
 

@@ -107,7 +107,7 @@ class ResponseStore:
         if stored is not None and stored.stream is not None:
             self._put(reply.id, stored.with_reply(msgspec.json.encode(reply)))
 
-    def ended(self, name: str) -> bytes | None:
+    def reply_of_ended(self, name: str) -> bytes | None:
         """Its reply as it will stay; None: it has not ended, or is not there."""
         stored = self._found.get(name)
         return None if stored is None or stored.stream is not None else stored.reply
