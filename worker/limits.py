@@ -209,7 +209,9 @@ RESUMED = Limit(
 )
 
 # Batches
-BATCH_LINES = Limit(50_000, "lines of a batch", flag="--batch-lines")
+BATCH_LINES = Limit(
+    50_000, "lines of a batch", None, "the batch fails with `too_many_lines`", "--batch-lines"
+)
 BATCH_FILE = Limit(200, "MiB of an uploaded file", (413, "too_large"), flag="--batch-file")
 BATCH_FILES = Limit(500, "uploaded files of a key", flag="--batch-files")
 KEPT_DAYS = Limit(

@@ -143,6 +143,18 @@ def test_the_key_at_the_edge(stack: ExitStack) -> None:
     assert len(app.asked) == 1
 
 
+def test_batches_belong_to_a_replica(stack: ExitStack) -> None:
+    """A fleet has no files of its own: one replica is asked by its id, which the refusal says."""
+    app = Impostor(b"{}")
+    url = stack.enter_context(gateway({"m": [replica(stack, "a", app)]}))
+    for path in ("/v1/files", "/v1/batches/b", "/models/m/v1/batches"):
+        answer = http.get(url + path)
+        assert answer.status_code == 501
+        assert "/replicas/ID/v1/batches" in answer.json()["error"]["message"]
+    assert app.asked == []
+    assert http.get(url + "/replicas/a/v1/batches").status_code == 200
+
+
 def test_a_conversation_stays(stack: ExitStack) -> None:
     """Its turns go to one replica; the sessions of clients too, where that is asked for."""
     names = ("r1", "r2", "r3", "r4")

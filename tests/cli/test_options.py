@@ -169,6 +169,7 @@ VALUES = {
     "cache_type_v": "q8_0", "flash_attn": "off", "log_format": "json", "log_level": "debug",
     "otel": "on",
     "rpc": "127.0.0.1:50052", "api_key": "k", "inference_timeout": "5", "max_tokens_out": "5",
+    "state_dir": ".",
     "cache_ram": "100", "cache_dir": ".", "cache_disk": "5", "reasoning_format": "none",
     "lora_dir": ".", "media_dir": ".", "reasoning_field": "reasoning", "page": "on", "cors": "https://a.example",
     "override_kv": "a.b=int:3", "rope_scaling": "yarn", "rope_scale": "4",
@@ -183,7 +184,10 @@ VALUES = {
 }  # fmt: skip
 # What an option cannot be without.
 NEEDED = {
-    "cache_disk": {"LLAMA_ARG_CACHE_DIR": "."}, "hf_file": {"LLAMA_ARG_HF_REPO": "a/b"},
+    "cache_disk": {"LLAMA_ARG_CACHE_DIR": "."},
+    "batch_lines": {"LLAMA_ARG_STATE_DIR": "."}, "batch_file": {"LLAMA_ARG_STATE_DIR": "."},
+    "batch_files": {"LLAMA_ARG_STATE_DIR": "."}, "keep_days": {"LLAMA_ARG_STATE_DIR": "."},
+    "hf_file": {"LLAMA_ARG_HF_REPO": "a/b"},
     "lora_memory": {"LLAMA_ARG_LORA_DIR": "."},
     "control_layers": {"LLAMA_ARG_CONTROL_VECTOR": "v.gguf"},
 }  # fmt: skip
@@ -264,6 +268,7 @@ def test_the_words_of_an_option_that_is_also_a_switch(capsys: pytest.CaptureFixt
         "-ot \u20ac=CPU", f"-ot {'a' * 257}=CPU",
         "--api-prefix a", "--cors null", "--cors a.example", "--cors https://a/b", "--cors ,",
         "--cors https://u:hush@a", "--reasoning-format yes", "--cache-disk 0", "--cache-disk 100",
+        "--batch-lines 5",
         "--lora-memory 100", f"--lora-dir {__file__}",
         f"--cache-dir {__file__}", f"--cache-dir {__file__}/below",
     ],
@@ -563,7 +568,7 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert re.findall(r"^([A-Z][a-z ]+):$", text, re.MULTILINE) == [
         "Model", "Server", "Generation", "Context and cache", "Speculative decoding",
-        "Embeddings", "Decisions", "Adapters", "Images and audio", "Devices",
+        "Embeddings", "Decisions", "Batches", "Adapters", "Images and audio", "Devices",
         "Manager", "Logging", "Compatibility",
     ]  # fmt: skip
     assert "worker serve my.gguf --port 8080" in text

@@ -331,6 +331,7 @@ def failing(folder: Path, *options: str, read_seconds: float) -> Generator[Serve
     program = "tests.support.programs.failing"
     model = write_infilling(folder)
     options = (*options, "--receive-timeout", str(read_seconds), "--pooling", "mean")
+    options = (*options, "--state-dir", str(folder / "state"))
     with serving("--model", model, "-t", "1", *options, env=env, module=program) as server:
         yield server
 

@@ -100,7 +100,7 @@ class StoredBatches:
     async def add(self, record: BatchRecord) -> None:
         def insert(connection: sqlite3.Connection) -> None:
             connection.execute(
-                "INSERT INTO batches VALUES (?, ?, ?, ?, ?)",
+                "insert into batches values (?, ?, ?, ?, ?)",
                 (record.id, record.owner, record.created_at, False, msgspec.json.encode(record)),
             )
 
@@ -118,9 +118,9 @@ class StoredBatches:
 
         def read(connection: sqlite3.Connection) -> list[BatchRecord]:
             rows = connection.execute(
-                "SELECT record FROM batches WHERE owner = :owner AND (:after IS NULL OR"
-                " rowid < (SELECT rowid FROM batches WHERE id = :after))"
-                " ORDER BY rowid DESC LIMIT :limit",
+                "select record from batches where owner = :owner and (:after is null or"
+                " rowid < (select rowid from batches where id = :after))"
+                " order by rowid desc limit :limit",
                 {"owner": owner, "after": after, "limit": limit},
             )
             return [_decode(row[0]) for row in rows]
@@ -131,7 +131,7 @@ class StoredBatches:
         """Those that are not over, the oldest first."""
 
         def read(connection: sqlite3.Connection) -> list[BatchRecord]:
-            rows = connection.execute("SELECT record FROM batches WHERE NOT is_over ORDER BY rowid")
+            rows = connection.execute("select record from batches where not is_over order by rowid")
             return [_decode(row[0]) for row in rows]
 
         return await self._database.run(read)
@@ -140,7 +140,7 @@ class StoredBatches:
         """The id of a batch that still reads this file."""
 
         def read(connection: sqlite3.Connection) -> str | None:
-            rows = connection.execute("SELECT record FROM batches WHERE NOT is_over")
+            rows = connection.execute("select record from batches where not is_over")
             users = (_decode(row[0]) for row in rows)
             return next((each.id for each in users if each.input_file_id == file_id), None)
 
@@ -165,8 +165,8 @@ class StoredBatches:
 
         def write(connection: sqlite3.Connection) -> None:
             connection.executemany(
-                "INSERT OR REPLACE INTO lines (batch, number, place, custom_id, start, length)"
-                " VALUES (?, ?, ?, ?, ?, ?)",
+                "insert or replace into lines (batch, number, place, custom_id, start, length)"
+                " values (?, ?, ?, ?, ?, ?)",
                 ((batch_id, *line) for line in lines),
             )
 
@@ -177,10 +177,10 @@ class StoredBatches:
 
         def read(connection: sqlite3.Connection) -> list[AskedLine]:
             rows = connection.execute(
-                "SELECT number, place, custom_id, start, length FROM lines WHERE batch = ?"
-                " AND place > ? AND NOT EXISTS (SELECT 1 FROM answers"
-                " WHERE answers.batch = lines.batch AND answers.number = lines.number)"
-                " ORDER BY place LIMIT ?",
+                "select number, place, custom_id, start, length from lines where batch = ?"
+                " and place > ? and not exists (select 1 from answers"
+                " where answers.batch = lines.batch and answers.number = lines.number)"
+                " order by place limit ?",
                 (batch_id, after, _LINES),
             )
             found: list[AskedLine] = []
@@ -203,7 +203,7 @@ class StoredBatches:
             counts: dict[str, list[int]] = {}
             for batch, number, is_error, line in answers:
                 row = connection.execute(
-                    "INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)",
+                    "insert or ignore into answers values (?, ?, ?, ?)",
                     (batch, number, is_error, line),
                 )
                 counts.setdefault(batch, [0, 0])[is_error] += row.rowcount
@@ -231,8 +231,8 @@ class StoredBatches:
             now = int(time.time())
             for has_errors in (False, True):
                 count, size = connection.execute(
-                    "SELECT COUNT(*), COALESCE(SUM(LENGTH(line)), 0) FROM answers"
-                    " WHERE batch = ? AND is_error = ?",
+                    "select count(*), coalesce(sum(length(line)), 0) from answers"
+                    " where batch = ? and is_error = ?",
                     (batch_id, has_errors),
                 ).fetchone()
                 if not count:
@@ -255,7 +255,7 @@ class StoredBatches:
             record.finalizing_at = record.finalizing_at or now
             setattr(record, f"{status}_at", now)
             _save(connection, record)
-            connection.execute("DELETE FROM lines WHERE batch = ?", (batch_id,))
+            connection.execute("delete from lines where batch = ?", (batch_id,))
 
         await self._database.run(write)
 
@@ -268,7 +268,7 @@ class StoredBatches:
 
         await self.change(batch_id, fail)
         await self._database.run(
-            lambda connection: connection.execute("DELETE FROM lines WHERE batch = ?", (batch_id,))
+            lambda connection: connection.execute("delete from lines where batch = ?", (batch_id,))
         )
 
     async def sweep(self, before: int) -> None:
@@ -276,18 +276,18 @@ class StoredBatches:
 
         def remove(connection: sqlite3.Connection) -> bool:
             row = connection.execute(
-                "SELECT id FROM batches WHERE is_over AND created_at < ? LIMIT 1", (before,)
+                "select id from batches where is_over and created_at < ? limit 1", (before,)
             ).fetchone()
             if row is None:
                 return False
             gone = connection.execute(
-                "DELETE FROM answers WHERE rowid IN"
-                " (SELECT rowid FROM answers WHERE batch = ? LIMIT ?)",
+                "delete from answers where rowid in"
+                " (select rowid from answers where batch = ? limit ?)",
                 (row[0], _DELETED),
             )
             if gone.rowcount < _DELETED:
-                connection.execute("DELETE FROM files WHERE batch = ?", row)
-                connection.execute("DELETE FROM batches WHERE id = ?", row)
+                connection.execute("delete from files where batch = ?", row)
+                connection.execute("delete from batches where id = ?", row)
             shrink(connection)
             return True
 
@@ -303,18 +303,18 @@ class StoredBatches:
 def _fail_rest(connection: sqlite3.Connection, batch: str, code: str, message: str) -> int:
     """An error for each line that has no answer; how many there were."""
     rows = connection.execute(
-        "SELECT number, custom_id FROM lines WHERE batch = ? AND NOT EXISTS (SELECT 1 FROM answers"
-        " WHERE answers.batch = lines.batch AND answers.number = lines.number)",
+        "select number, custom_id from lines where batch = ? and not exists (select 1 from answers"
+        " where answers.batch = lines.batch and answers.number = lines.number)",
         (batch,),
     ).fetchall()
     for number, custom_id in rows:
         line = write_line(with_failure(custom_id, code, message))
-        connection.execute("INSERT INTO answers VALUES (?, ?, ?, ?)", (batch, number, True, line))
+        connection.execute("insert into answers values (?, ?, ?, ?)", (batch, number, True, line))
     return len(rows)
 
 
 def _record(connection: sqlite3.Connection, batch_id: str) -> BatchRecord | None:
-    row: Any = connection.execute("SELECT record FROM batches WHERE id = ?", (batch_id,)).fetchone()
+    row: Any = connection.execute("select record from batches where id = ?", (batch_id,)).fetchone()
     return None if row is None else _decode(row[0])
 
 
@@ -324,6 +324,6 @@ def _decode(data: bytes) -> BatchRecord:
 
 def _save(connection: sqlite3.Connection, record: BatchRecord) -> None:
     connection.execute(
-        "UPDATE batches SET record = ?, is_over = ? WHERE id = ?",
+        "update batches set record = ?, is_over = ? where id = ?",
         (msgspec.json.encode(record), record.is_over, record.id),
     )

@@ -19,16 +19,18 @@ from worker.database.database import FILES, Database
 _ROWS = 64
 _PIECE = 1 << 20
 _NEWEST = """
-SELECT * FROM files WHERE owner = :owner AND (expires_at IS NULL OR expires_at > :now)
-AND (:purpose IS NULL OR purpose = :purpose)
-AND (:after IS NULL OR rowid < (SELECT rowid FROM files WHERE id = :after))
-ORDER BY rowid DESC LIMIT :limit
+select * from files where owner = :owner and (expires_at is null or expires_at > :now)
+and (:purpose is null or purpose = :purpose)
+
+and (:after is null or rowid < (select rowid from files where id = :after))
+order by rowid desc limit :limit
 """
 _OLDEST = """
-SELECT * FROM files WHERE owner = :owner AND (expires_at IS NULL OR expires_at > :now)
-AND (:purpose IS NULL OR purpose = :purpose)
-AND (:after IS NULL OR rowid > (SELECT rowid FROM files WHERE id = :after))
-ORDER BY rowid LIMIT :limit
+select * from files where owner = :owner and (expires_at is null or expires_at > :now)
+and (:purpose is null or purpose = :purpose)
+
+and (:after is null or rowid > (select rowid from files where id = :after))
+order by rowid limit :limit
 """
 
 
@@ -94,7 +96,7 @@ class StoredFiles:
 
         def read(connection: sqlite3.Connection) -> int:
             rows = connection.execute(
-                "SELECT COUNT(*) FROM files WHERE owner = ? AND batch IS NULL", (owner,)
+                "select count(*) from files where owner = ? and batch is null", (owner,)
             )
             return rows.fetchone()[0]
 
@@ -117,11 +119,11 @@ class StoredFiles:
         """Remove what has expired, and what an upload left that did not end; how many files."""
 
         def remove(connection: sqlite3.Connection) -> int:
-            rows = connection.execute("SELECT * FROM files WHERE expires_at <= ?", (_now(),))
+            rows = connection.execute("select * from files where expires_at <= ?", (_now(),))
             old = [_file(row) for row in rows.fetchall()]
             for file in old:
                 self._delete(connection, file)
-            rows = connection.execute("SELECT id FROM files WHERE batch IS NULL")
+            rows = connection.execute("select id from files where batch is null")
             known = {row[0] for row in rows}
             hour_ago = time.time() - 3600  # younger ones may still be on their way
             for place in self.folder.iterdir():
@@ -136,13 +138,13 @@ class StoredFiles:
         return count
 
     def _delete(self, connection: sqlite3.Connection, file: StoredFile) -> None:
-        connection.execute("DELETE FROM files WHERE id = ?", (file.id,))
+        connection.execute("delete from files where id = ?", (file.id,))
         if file.batch is None:
             with contextlib.suppress(FileNotFoundError):
                 self.place_of(file.id).unlink()
         else:
             connection.execute(
-                "DELETE FROM answers WHERE batch = ? AND is_error = ?",
+                "delete from answers where batch = ? and is_error = ?",
                 (file.batch, file.has_errors),
             )
 
@@ -154,13 +156,13 @@ def shrink(connection: sqlite3.Connection) -> None:
 
 def insert_file(connection: sqlite3.Connection, file: StoredFile) -> None:
     values = msgspec.structs.astuple(file)
-    connection.execute("INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+    connection.execute("insert into files values (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
 
 
 def file_of(connection: sqlite3.Connection, owner: str, file_id: str) -> StoredFile | None:
     """The owner's file of that id, if it has not expired."""
     row = connection.execute(
-        "SELECT * FROM files WHERE id = ? AND owner = ?", (file_id, owner)
+        "select * from files where id = ? and owner = ?", (file_id, owner)
     ).fetchone()
     file = None if row is None else _file(row)
     is_old = file is not None and file.expires_at is not None and file.expires_at <= _now()
@@ -184,8 +186,8 @@ def _read(
             piece = b""
         return at + len(piece), piece
     rows = connection.execute(
-        "SELECT number, line FROM answers WHERE batch = ? AND is_error = ? AND number > ?"
-        " ORDER BY number LIMIT ?",
+        "select number, line from answers where batch = ? and is_error = ? and number > ?"
+        " order by number limit ?",
         (file.batch, file.has_errors, at, _ROWS),
     ).fetchall()
     return (rows[-1][0] if rows else at), b"".join(line for _, line in rows)

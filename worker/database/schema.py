@@ -4,25 +4,30 @@ from __future__ import annotations
 
 # `answers` has no more than one line for each line that was asked: what is there counts.
 _FIRST = """
-CREATE TABLE files (
-    id TEXT PRIMARY KEY, owner TEXT NOT NULL, purpose TEXT NOT NULL, name TEXT NOT NULL,
-    bytes INTEGER NOT NULL, created_at INTEGER NOT NULL, expires_at INTEGER,
-    batch TEXT, has_errors INTEGER NOT NULL DEFAULT 0
+create table files (
+    id text primary key, owner text not null, purpose text not null, name text not null,
+    bytes integer not null, created_at integer not null, expires_at integer,
+
+    batch text, has_errors integer not null default 0
 );
-CREATE INDEX files_of ON files (owner);
-CREATE TABLE batches (
-    id TEXT PRIMARY KEY, owner TEXT NOT NULL, created_at INTEGER NOT NULL,
-    is_over INTEGER NOT NULL, record BLOB NOT NULL
+
+create index files_of on files (owner);
+
+create table batches (
+    id text primary key, owner text not null, created_at integer not null,
+    is_over integer not null, record blob not null
 );
-CREATE INDEX batches_of ON batches (owner);
-CREATE TABLE lines (
-    batch TEXT NOT NULL, number INTEGER NOT NULL, place INTEGER NOT NULL,
-    custom_id TEXT NOT NULL, start INTEGER NOT NULL, length INTEGER NOT NULL,
-    PRIMARY KEY (batch, place)
-) WITHOUT ROWID;
-CREATE TABLE answers (
-    batch TEXT NOT NULL, number INTEGER NOT NULL, is_error INTEGER NOT NULL, line BLOB NOT NULL,
-    PRIMARY KEY (batch, number)
+
+create index batches_of on batches (owner);
+
+create table lines (
+    batch text not null, number integer not null, place integer not null,
+    custom_id text not null, start integer not null, length integer not null,
+    primary key (batch, place)
+) without rowid;
+create table answers (
+    batch text not null, number integer not null, is_error integer not null, line blob not null,
+    primary key (batch, number)
 )
 """
 

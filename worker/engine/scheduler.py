@@ -251,9 +251,13 @@ class Scheduler:
     def _place_for(self, sequence: Sequence) -> Match | None:
         """What is known of a sequence, if it can have a slot and cells now; else None."""
         cells, prefixes = self.cells, self.prefixes
-        # Lines of batches leave one slot free: who comes next need not wait until one is saved.
-        if len(self.running) >= max(1, self._max_running - sequence.is_batch):
+        if len(self.running) >= self._max_running:
             return None
+        # Lines of batches leave one slot: who comes next need not wait until a state is put aside.
+        if sequence.is_batch:
+            num_lines = sum(each.is_batch for each in self.running)
+            if num_lines >= max(1, self._max_running - 1):
+                return None
         room = min(sequence.num_known + RESERVE, sequence.limit)
         if not self.layout.has_room(room) and not self.layout.unify():
             if not self.running:
@@ -306,14 +310,16 @@ class Scheduler:
         """Running sequences whose turn it is, by account and by key, that wait for a token; those
         that have more to compute; and how many others wait for a token."""
         active = [s for s in self.running if not self.prefixes.is_following(s)]
+        lines = list[Sequence]()
         if self.order.has_batches:
-            active = self._with_spare(active)
+            active, lines = self._apart(active)
         streams: list[Sequence] = []
         prompts: list[Sequence] = []
         others = 0
         if self.order.is_shared:
             everybody, active = active, self.order.in_turn(active)
             others = sum(s.is_stream for s in everybody) - sum(s.is_stream for s in active)
+        active += lines
         turns = [s.turn for s in active]
         turn = self._turns.next(turns, now) if turns else b""
         for sequence, its in zip(active, turns, strict=True):
@@ -323,13 +329,16 @@ class Scheduler:
                 others += sequence.is_stream
         return streams, prompts, others
 
-    def _with_spare(self, active: list[Sequence]) -> list[Sequence]:
-        """Those of them that are no lines of batches; all where that costs these little."""
+    def _apart(self, active: list[Sequence]) -> tuple[list[Sequence], list[Sequence]]:
+        """Those that share the step by account, and lines of batches that join them: where others
+        run none, unless they cost little."""
         others = [s for s in active if not s.is_batch or self.prefixes.is_awaited(s)]
         self._is_awaited = bool(others)
-        if not others or (self._spare.is_there and all(s.is_stream for s in others)):
-            return active
-        return others
+        if not others:
+            return active, []
+        if not self._spare.is_there or not all(s.is_stream for s in others):
+            return others, []
+        return others, [s for s in active if s not in others]
 
     def _take_slot(self, sequence: Sequence) -> Slot:
         """A running sequence runs no longer; the slot that it had."""

@@ -64,18 +64,37 @@ _MOST = 100
 OTHER = "other"
 
 
+class LineSums(Protocol):
+    """Lines of batches, and what answers them.
+
+    outcomes  lines since the start: `completed` and `failed`
+    """
+
+    num_running: int
+    outcomes: Counter[str]
+
+    @property
+    def num_waiting(self) -> int: ...
+
+    def start(self, width: int) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
 class Outcomes:
     """Sums since the start; they only grow.
 
     by_route  (route, status) -> answers; `other` are paths that are no route
     errors    (code, status) -> answers that told of an error, also in the middle of a stream
     usage     name of a key -> what its requests used, once they have ended
+    batches   lines of batches that wait, run and were answered; None: there are none
     """
 
     def __init__(self) -> None:
         self.by_route: Counter[tuple[str, str]] = Counter()
         self.errors: Counter[tuple[str, str]] = Counter()
         self.usage: dict[str, AccountUsage] = {}
+        self.batches: LineSums | None = None
 
     def note(self, route: str | None, status: int | None, code: str | None) -> None:
         """One has ended.
@@ -197,23 +216,6 @@ _TRACE = frozenset({b"traceparent", b"tracestate"})
 _POLLS = frozenset({*paths.HEALTH, paths.METRICS, paths.PROGRESS, paths.REQUESTS})
 
 
-class LineSums(Protocol):
-    """Lines of batches, and what answers them.
-
-    outcomes  lines since the start: `completed` and `failed`
-    """
-
-    num_running: int
-    outcomes: Counter[str]
-
-    @property
-    def num_waiting(self) -> int: ...
-
-    def start(self, width: int) -> None: ...
-
-    async def stop(self) -> None: ...
-
-
 class Journal:
     """On the event loop.
 
@@ -222,7 +224,6 @@ class Journal:
     lines       of the log
     outcomes    how all requests were answered
     quotas      what keys may ask in a minute
-    batches     lines of batches that wait, run and were answered; None: there are none
     on_ready    goes on with what the last process has left, once there is a model
     spans       gets each request that ended and was work or refused; None: without --otel
     closing     set when the process begins to leave: who watches is told so
@@ -241,7 +242,6 @@ class Journal:
         self.quotas = Quotas()
         self.lines = Lines() if lines else None
         self.spans: Spans | None = None
-        self.batches: LineSums | None = None
         self.on_ready: Callable[[], None] | None = None
         self.closing = asyncio.Event()
         self._live: dict[RequestRecord, None] = {}  # in the order of their coming

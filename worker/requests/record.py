@@ -45,6 +45,7 @@ class RequestRecord:
     trace      headers that name the span in which its client asks
     account    whose key it has
     quota      what that may ask in a minute; None: as much as it likes
+    priority   of its work, if that has none of its own
     """
 
     __slots__ = (
@@ -61,6 +62,7 @@ class RequestRecord:
         "is_early",
         "is_poll",
         "pattern",
+        "priority",
         "quota",
         "route",
         "streaming",
@@ -81,6 +83,7 @@ class RequestRecord:
         self.unknown: tuple[str, ...] = ()
         self.account = NOBODY
         self.quota: Quota | None = None
+        self.priority = 0
         self._journal = journal
         self._began = time.monotonic()
         self._status: int | None = None

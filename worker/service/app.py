@@ -150,7 +150,7 @@ def _desk_of(database: Database, worker: Worker, journal: Journal) -> BatchDesk:
     settings = worker.settings
     limits = BatchLimits(settings.batch_lines, settings.max_body << 20, settings.keep_days)
     runner = BatchRunner(files, batches, limits, _accounts_of(settings))
-    journal.batches = runner
+    journal.outcomes.batches = runner
     return BatchDesk(files, batches, runner)
 
 

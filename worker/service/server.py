@@ -106,8 +106,8 @@ async def serve(
     finally:
         began = time.monotonic()
         journal.closing.set()
-        if journal.batches is not None:
-            await journal.batches.stop()
+        if journal.outcomes.batches is not None:
+            await journal.outcomes.batches.stop()
         await worker.drain()
         server.should_exit = True
         await asyncio.wait([serving, loading], timeout=LAST_BYTES_S)
@@ -226,9 +226,9 @@ async def _become_ready(
         journal.speeds.start(worker.loaded.engine)
         if journal.on_ready is not None:
             journal.on_ready()
-        if journal.batches is not None:
+        if journal.outcomes.batches is not None:
             # As many again are made ready while those of the slots run.
-            journal.batches.start(2 * worker.loaded.plan.num_slots)
+            journal.outcomes.batches.start(2 * worker.loaded.plan.num_slots)
         Manager(worker, worker.loaded, host, port).start()
 
 

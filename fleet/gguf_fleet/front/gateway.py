@@ -32,6 +32,8 @@ _ONE_REQUEST = "/v1/requests/"
 _MODELS = "/v1/models/"
 # What one replica has, and none says which: it is the one that does not answer 404.
 _HELD = ("/v1/streams/", "/v1/responses/resp_", "/responses/resp_")
+# Kept by one replica.
+_STATEFUL = ("/v1/files", "/v1/batches")
 # The same whatever the model is.
 _COMMON = frozenset({"/openapi.json", "/version", "/api/version"})
 _ENDING = "/cancel"
@@ -144,6 +146,12 @@ class Gateway:
             model = next(iter(self._roster.affinities))
         else:
             model = ""
+        if call.path.startswith(_STATEFUL):
+            raise RefusedError(
+                501,
+                "Files and batches are those of one replica: ask /replicas/ID/v1/batches, with ID "
+                "from /fleet.",
+            )
         if (job := jobs.read_by(call.path)) is not None:
             return await self._read_job(call, job)
         if call.path == jobs.CANCEL or (

@@ -84,7 +84,7 @@ class Desk:
                 bytes=len(data),
                 created_at=now,
                 expires_at=now + 9000,
-            )  # fmt: skip
+            )
         )
         record = BatchRecord(
             id=new_id("batch_"), owner=owner, endpoint=URL, input_file_id=file_id,

@@ -226,8 +226,8 @@ async def create_batch(
     request: HttpRequest, worker: Worker, desk: BatchDesk | None
 ) -> Response[bytes]:
     """Its lines are answered in what other requests leave free."""
-    found, settings = _desk_of(desk), worker.settings
-    body = await read_json(request, BatchRequest)
+    body, settings = await read_json(request, BatchRequest), worker.settings
+    found = _desk_of(desk)
     if body.endpoint not in ENDPOINTS:
         raise RequestError(f"endpoint must be one of {', '.join(ENDPOINTS)}.", param="endpoint")
     if body.endpoint in paths.WRITING or body.endpoint in paths.DECIDING:
@@ -359,6 +359,13 @@ API = Api(
             takes=BatchRequest,
             needs=("input_file_id", "endpoint"),
             gives={JSON: BatchView},
+            examples={
+                "night": {
+                    "input_file_id": "file-0123456789abcdef01234567",
+                    "endpoint": "/v1/chat/completions",
+                    "completion_window": "24h",
+                }
+            },
         ),
         Described(
             handler=list_batches,

@@ -186,7 +186,9 @@ class Preparing:
     ) -> Made:
         """What is made of texts that have only to become tokens. Few are made here: to a thread
         and back takes three times as long. Raises as `aside`, and RequestError for an adapter."""
-        choice = choice_of(body, facts.adapters)
+        choice, record = choice_of(body, facts.adapters), current()
+        if record is not None:
+            record.priority = priority_of(body, request)
         if _length_of(request) > _FEW_BYTES:
             made = await self.make(request, body, make)
         else:
@@ -208,9 +210,12 @@ class Preparing:
         stand side by side, `copies` of each; param: that an error names. Raises RequestError,
         QueueFullError, UnavailableError."""
         lane, record = self._lane(), current()
-        if record is not None and record.account.line:
-            whose = record.account
-            requests = [msgspec.structs.replace(each, account=whose) for each in requests]
+        if record is not None and (record.account.line or record.priority):
+            whose, first = record.account, record.priority
+            requests = [
+                msgspec.structs.replace(each, account=whose, priority=each.priority or first)
+                for each in requests
+            ]
         stream = lane.submit(requests, param=param)
         if record is not None:
             record.follow(RequestWork(stream, requests, copies, lane))
