@@ -17,6 +17,7 @@ class SavedResponse(NamedTuple):
     body     the request's, with all items that it refers to
     items    JSON of its own input
     before   the response that it goes on from
+    begun    JSON of it as it was at first
     reply    JSON, once it has ended; None: it has not
     """
 
@@ -27,6 +28,7 @@ class SavedResponse(NamedTuple):
     body: bytes
     items: bytes
     before: str | None
+    begun: bytes
     reply: bytes | None = None
 
 
@@ -47,7 +49,7 @@ class SavedResponses:
     async def add(self, response: SavedResponse) -> None:
         def insert(connection: sqlite3.Connection) -> None:
             connection.execute(
-                "INSERT OR IGNORE INTO responses VALUES (?, ?, ?, ?, ?, ?, ?, ?)", response
+                "INSERT OR IGNORE INTO responses VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", response
             )
 
         await self._database.run(insert)

@@ -35,7 +35,8 @@ create table answers (
 _SECOND = """
 CREATE TABLE responses (
     name TEXT PRIMARY KEY, owner BLOB NOT NULL, account TEXT NOT NULL,
-    created_at INTEGER NOT NULL, body BLOB NOT NULL, items BLOB NOT NULL, before TEXT, reply BLOB
+    created_at INTEGER NOT NULL, body BLOB NOT NULL, items BLOB NOT NULL, before TEXT,
+    begun BLOB NOT NULL, reply BLOB
 );
 CREATE TABLE response_parts (
     name TEXT NOT NULL, number INTEGER NOT NULL, events BLOB NOT NULL, tokens BLOB NOT NULL,

@@ -113,6 +113,12 @@ def create_app(worker: Worker, journal: Journal, database: Database | None = Non
     desk = None if database is None else _desk_of(database, worker, journal)
     stored = ResponseStore()
     recorder = None if database is None else _recorder_of(database, worker, stored)
+
+    async def responses() -> ResponseStore:
+        if recorder is not None:
+            await recorder.wait()
+        return stored
+
     app = Litestar(
         [_router(api, worker.settings) for api in APIS],
         dependencies={
@@ -121,7 +127,7 @@ def create_app(worker: Worker, journal: Journal, database: Database | None = Non
             "facts": Provide(facts),
             "chat": Provide(chat_format, use_cache=True, sync_to_thread=True),
             "any_chat": Provide(any_chat, use_cache=True, sync_to_thread=True),
-            "stored": _always(stored),
+            "stored": Provide(responses),
             "streams": _always(streams),
             "jobs": _always(Jobs(timeout=worker.settings.inference_timeout)),
             "journal": _always(journal),

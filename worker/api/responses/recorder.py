@@ -29,6 +29,9 @@ from worker.limits import STORED
 
 # Seconds between two writes of one response: what is lost with a process that is killed.
 _PERIOD_S = 0.5
+# After which one is asked for again that found no place.
+_AGAIN_S = 1.0
+_LATER = frozenset({429, 503})
 _PATH = "/v1/responses"
 _log = log.get("responses")
 
@@ -61,6 +64,7 @@ class Recorder:
         self._saved, self._stored, self._days = saved, stored, days
         self._account_of = account_of
         self._told: dict[str, list[SavedPart]] = {}  # of those that are gone on with
+        self._has_resumed = asyncio.Event()
         self._recordings: dict[str, _Recording] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -83,6 +87,7 @@ class Recorder:
             msgspec.json.encode(asked),
             msgspec.json.encode(own),
             exchange.reply.previous_response_id,
+            msgspec.json.encode(exchange.reply),
         )
         await self._saved.add(response)
         kept = exchange.keep(streams, outlives=True, run=partial(self._run, exchange))
@@ -101,13 +106,18 @@ class Recorder:
 
     async def _resume(self) -> None:
         before = int(time.time()) - self._days * 86_400
-        for response in await self._saved.recent(STORED.most, before):
-            if response.reply is not None:
-                self._stored.put(
-                    f"resp_{response.name}", response.reply, response.items, response.before
-                )
-            else:
-                self._spawn(self._go_on(response))
+        try:
+            for response in await self._saved.recent(STORED.most, before):
+                name, reply = f"resp_{response.name}", response.reply or response.begun
+                self._stored.put(name, reply, response.items, response.before)
+                if response.reply is None:
+                    self._spawn(self._go_on(response))
+        finally:
+            self._has_resumed.set()
+
+    async def wait(self) -> None:
+        """Until what the last process has left is there."""
+        await self._has_resumed.wait()
 
     async def _go_on(self, response: SavedResponse) -> None:
         assert self.asker is not None
@@ -128,10 +138,16 @@ class Recorder:
         )
         account = self._account_of(response.account)
         body = written + response.body
-        reply = await self.asker.post(_PATH, body, account, asyncio.Event(), headers)
-        _log.info("a response goes on", response=response.name, tokens=len(tokens))
-        if reply is not None and reply.status >= 400 and reply.status not in (429, 503):
+        gone = asyncio.Event()
+        reply = await self.asker.post(_PATH, body, account, gone, headers)
+        while reply is not None and reply.status in _LATER:
+            await asyncio.sleep(_AGAIN_S)
+            reply = await self.asker.post(_PATH, body, account, gone, headers)
+        if reply is None or reply.status >= 400:
+            _log.warning("a response cannot go on", response=response.name)
             await self._saved.drop(response.name)
+        else:
+            _log.info("a response goes on", response=response.name, tokens=len(tokens))
 
     async def _run(self, exchange: ResponseExchange, scope: Any, receive: Any, send: Any) -> None:
         try:
