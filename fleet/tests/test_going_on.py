@@ -9,6 +9,7 @@ import threading
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import httpx
@@ -174,7 +175,7 @@ def test_workers_are_killed(stack: ExitStack) -> None:
     replicas = Replicas(stack, 0.01)
     url = stack.enter_context(gateway_over(replicas.roster))
     with ThreadPoolExecutor(NUM_STREAMS) as pool:
-        expected = list(pool.map(lambda n: text_of(url, n), range(NUM_STREAMS)))
+        expected = list(pool.map(partial(text_of, url), range(NUM_STREAMS)))
         assert len({*expected}) > 1
         for kill in range(NUM_KILLS):
             begun = threading.Semaphore(0)

@@ -110,7 +110,8 @@ def relayed(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
     }
     recitals = [family.recital(text, cue, n) for n, (cue, text) in enumerate(lines.items())]
     path = family.write_model(tmp_path_factory.mktemp("relayed") / "reciting.gguf", recitals)
-    with serving("--model", path, "--ctx-size", "8192", "-np", "4", "--relayed") as running:
+    options = ("--model", path, "--ctx-size", "8192", "-np", "4", "--resume-seconds", "60")
+    with serving(*options, "--relayed") as running:
         yield running
 
 
@@ -170,6 +171,20 @@ def test_wherever_it_is_lost(relayed: Server, name: str) -> None:
         rest = ask(whole.told(cut))
         found = VARIES.sub(b"", whole.text(0, cut) + rest.text())
         assert in_order(found) == in_order(expected), cut
+
+
+@pytest.mark.parametrize(
+    ("more", "headers"), [({}, {"x-resume": "on"}), ({"background": True}, {})], ids=str
+)
+def test_what_is_kept_has_no_marks(
+    relayed: Server, more: dict[str, Any], headers: dict[str, str]
+) -> None:
+    """Its readers come and go, and not each of them is a relay."""
+    body = {"input": ASKED, "stream": True, **more}
+    answer = http.post(relayed.url + "/v1/responses", json=body, headers={**RELAY, **headers})
+    assert answer.headers["x-stream-id"]
+    assert "x-relay-marks" not in answer.headers
+    assert b":w " not in answer.content
 
 
 def test_only_behind_a_relay(server: Server) -> None:

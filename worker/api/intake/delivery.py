@@ -67,20 +67,22 @@ class Delivery(msgspec.Struct, frozen=True):
 DIRECT = Delivery()
 
 
-def delivery_of(request: HttpRequest, settings: Settings, *, recorded: bool) -> Delivery:
+def delivery_of(request: HttpRequest, settings: Settings, *, background: bool) -> Delivery:
     """As the headers say, as far as this worker does so. Raises RequestError.
 
-    recorded  it is written down, and so its own relay
+    What is kept here ends with this worker: its readers come and go, and marks are for one of them.
+    A background answer that is written down is its own relay.
     """
     headers = request.headers
     asked = headers.get(RESUME)
     resumes = settings.resume_seconds > 0 and (asked or "").lower() in ("on", "1", "true")
     owner, relay, is_inner = asker_of(request, settings), None, INNER in request.scope
-    if RELAY in headers and (settings.relayed or is_inner):
+    is_relayed = settings.relayed and not (resumes or background)
+    if RELAY in headers and (is_relayed or is_inner):
         relay = _relay_of(request, headers[RELAY])
         if is_inner and relay.told.owner is not None:
             owner = bytes.fromhex(relay.told.owner)
-    elif recorded:
+    elif background and settings.state_dir is not None:
         relay = Relay(uuid.uuid4().hex, int(time.time()))
     return Delivery(resumes, owner, relay)
 

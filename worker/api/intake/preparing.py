@@ -156,8 +156,8 @@ class Preparing:
         """
         choice, record = choice_of(body, facts.adapters), current()
         priority = priority_of(body, request)
-        recorded = facts.settings.state_dir is not None and bool(getattr(body, "background", None))
-        delivery = delivery_of(request, facts.settings, recorded=recorded)
+        background = bool(getattr(body, "background", None))
+        delivery = delivery_of(request, facts.settings, background=background)
         made = await self.make(request, body, make)
         if made.left_out:
             path = request.scope["path"] if record is None else record.route
