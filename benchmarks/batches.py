@@ -17,7 +17,7 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -126,7 +126,7 @@ async def send(url: str, prompts: list[str]) -> None:
 
 
 @asynccontextmanager
-async def llama_server(program: Path, model: Path) -> AsyncIterator[str]:
+async def llama_server(program: Path, model: Path) -> AsyncGenerator[str]:
     """Its address, once it is ready."""
     port = 18_499
     options = f"-m {model} --port {port} -np {CLIENTS} -c {CLIENTS * 1024} -t 2 --no-webui"

@@ -94,6 +94,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "file of bearer keys, one per line, # starts a comment; fields such as name=anna weight=2 "
         "rpm=60 may follow a key; reloaded at SIGHUP",
         "FILE")] = None
+    trust_account: Annotated[bool, Option("--trust-account", values.switch,
+        "requests with a key without a name belong to the account that their header X-Account "
+        "describes, such as name=anna weight=2; only behind a relay that sets it, as a fleet's "
+        "does (off)", "on|off", const=True)] = False
     cors: Annotated[tuple[str, ...], Option("--cors --cors-origins", values.origins,
         "origins whose pages may read answers, such as https://chat.example; localhost: pages of "
         "this machine, *: all (none)", "A,B")] = ()

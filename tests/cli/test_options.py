@@ -184,11 +184,10 @@ VALUES = {
 }  # fmt: skip
 # What an option cannot be without.
 NEEDED = {
-    "cache_disk": {"LLAMA_ARG_CACHE_DIR": "."},
+    "cache_disk": {"LLAMA_ARG_CACHE_DIR": "."}, "hf_file": {"LLAMA_ARG_HF_REPO": "a/b"},
     "batch_lines": {"LLAMA_ARG_STATE_DIR": "."}, "batch_file": {"LLAMA_ARG_STATE_DIR": "."},
     "batch_files": {"LLAMA_ARG_STATE_DIR": "."}, "keep_days": {"LLAMA_ARG_STATE_DIR": "."},
-    "hf_file": {"LLAMA_ARG_HF_REPO": "a/b"},
-    "lora_memory": {"LLAMA_ARG_LORA_DIR": "."},
+    "lora_memory": {"LLAMA_ARG_LORA_DIR": "."}, "trust_account": {"LLAMA_API_KEY": "k"},
     "control_layers": {"LLAMA_ARG_CONTROL_VECTOR": "v.gguf"},
 }  # fmt: skip
 SCHEMA_FILE = str(Path(__file__).parent / "schema.json")

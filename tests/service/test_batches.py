@@ -112,7 +112,9 @@ def test_other_routes(server: Server, url: str, asked: dict[str, Any], field: st
     (answer,) = answers(client, batch.output_file_id)
     assert answer["response"]["body"][field]
     (refused,) = answers(client, batch.error_file_id)
-    assert (refused["custom_id"], refused["response"]["status_code"]) == ("c1", 400)
+    told = refused["response"]
+    assert (refused["custom_id"], told["status_code"]) == ("c1", 400)
+    assert told["body"]["request_id"] == told["request_id"]
 
 
 def test_files(server: Server) -> None:
@@ -245,7 +247,12 @@ def test_a_stop_in_the_midst(tiny: Path, tmp_path: Path) -> None:
     with serving(*options, "--drain-timeout", "600") as server:
         client = client_of(server)
         batch = created(client, lines(*(body(n, max_tokens=40) for n in range(300))))
-        until(lambda: client.batches.retrieve(batch.id).request_counts.completed > 0)
+
+        def has_begun() -> bool:
+            counts = client.batches.retrieve(batch.id).request_counts
+            return counts is not None and counts.completed > 0
+
+        until(has_begun)
         with pytest.raises(AssertionError, match="Another worker uses --state-dir"):
             Server("--model", str(tiny), "--state-dir", str(tmp_path))
         server.process.terminate()
@@ -256,6 +263,22 @@ def test_a_stop_in_the_midst(tiny: Path, tmp_path: Path) -> None:
         assert batch.request_counts.completed == batch.request_counts.total == 300
         found = answers(client, batch.output_file_id)
         assert [each["custom_id"] for each in found] == [f"c{n}" for n in range(300)]
+
+
+def test_a_model_that_sleeps(tiny: Path, tmp_path: Path) -> None:
+    """A batch wakes it, and it sleeps again once the batch is over, and not before."""
+    options = ("--state-dir", tmp_path, "--sleep-idle-seconds", "0.05")
+    with serving("--model", tiny, *options) as server:
+        server.wait_for("the model sleeps")
+        client = client_of(server)
+        batch = created(client, lines(*(body(n, max_tokens=40) for n in range(60))))
+        assert ended(client, batch).request_counts.completed == 60
+        server.wait_for("the model is back")
+        server.wait_for("the model sleeps")
+        events = [json.loads(each)["event"] for each in server.lines]
+        last = len(events) - events[::-1].index("request")
+        assert events.count("request") == 60
+        assert events[:last].count("the model sleeps") == 1
 
 
 def test_without_a_folder(server: Server, tiny: Path) -> None:

@@ -113,6 +113,7 @@ def settings_from(
     _check_keys(argv, environ)
     _check_cache(found)
     _check_batches(found)
+    _check_relay(found)
     _check_adapters(found)
     _check_draft(found)
     _check_form(found)
@@ -179,6 +180,15 @@ def _check_keys(argv: Mapping[str, Any], environ: Mapping[str, str]) -> None:
     for name in (name for o in OPTIONS if o.field in ways for name in o.variables):
         if environ.get(name) == "":
             raise UsageError(f"{name} is set, and empty.", hint="Unset it, or give it a key.")
+
+
+def _check_relay(found: Mapping[str, Any]) -> None:
+    """Raise UsageError if anybody could say whose a request is."""
+    if found.get("trust_account") and not {"api_key", "api_key_file"} & found.keys():
+        raise UsageError(
+            "--trust-account believes whoever sends a key, and there is none.",
+            hint="Add --api-key-file FILE with the relay's key, or leave it out.",
+        )
 
 
 def _check_cache(found: Mapping[str, Any]) -> None:

@@ -31,8 +31,9 @@ create table answers (
 )
 """
 
+_USAGE = "CREATE TABLE usage (name TEXT PRIMARY KEY, counts BLOB NOT NULL)"
 # `tokens` are marks as a relay reads them, see `api/answer/marks.py`.
-_SECOND = """
+_RESPONSES = """
 CREATE TABLE responses (
     name TEXT PRIMARY KEY, owner BLOB NOT NULL, account TEXT NOT NULL,
     created_at INTEGER NOT NULL, body BLOB NOT NULL, items BLOB NOT NULL, before TEXT,
@@ -44,5 +45,5 @@ CREATE TABLE response_parts (
 ) WITHOUT ROWID
 """
 
-SCHEMA = (_FIRST, _SECOND)
+SCHEMA = (_FIRST, _USAGE, _RESPONSES)
 VERSION = len(SCHEMA)

@@ -216,7 +216,7 @@ class EmbeddingLane:
 
     def add(self, request: EmbeddingRequest) -> None:
         least = min(self._served.values(), default=0.0)
-        self._served.setdefault(request.account.name, least)
+        self._served.setdefault(request.account.line, least)
         self._jobs.append(_Job(request, self._clock()))
 
     def abort(self, request_id: str) -> None:
@@ -292,7 +292,7 @@ class EmbeddingLane:
         now = self._clock()
         ranks = {
             id(job): (worth_of(job.request.priority, job.turn_at, now),
-                      self._served[job.request.account.name])
+                      self._served[job.request.account.line])
             for job in self._jobs
         }  # fmt: skip
         return sorted(self._jobs, key=lambda job: ranks[id(job)])
@@ -301,7 +301,7 @@ class EmbeddingLane:
         now = self._clock()
         for text, count in parts:
             text.job.turn_at, account = now, text.job.request.account
-            self._served[account.name] += count / account.weight
+            self._served[account.line] += count / account.weight
 
     def _read(self, parts: Sequence[tuple[_Text, int]], rows: np.ndarray) -> list[Delta]:
         deltas: list[Delta] = []
@@ -334,8 +334,8 @@ class EmbeddingLane:
 
     def _remove(self, job: _Job) -> None:
         self._jobs.remove(job)
-        name = job.request.account.name
-        if all(each.request.account.name != name for each in self._jobs):
+        name = job.request.account.line
+        if all(each.request.account.line != name for each in self._jobs):
             del self._served[name]
 
 

@@ -35,6 +35,8 @@ VECTORS = frozenset(
 DECIDING = frozenset({"/v1/decisions", "/v1/systemone"})
 _OTHERS = "/embedding /embeddings /pooling /api/embed /api/embeddings /v1/score /score"
 GENERATING = WRITING | TEI | VECTORS | DECIDING | set(_OTHERS.split())
+# Where requests are that use what a key may use.
+COMPUTING = GENERATING | {"/v1/jobs", "/v1/inference"}
 # Others have these without /v1 too, for clients whose base address lacks it.
 _SHORT = ("/chat/completions", "/models", "/responses", "/decisions", "/systemone")
 SHUTDOWN = ["/shutdown", "/v1/shutdown", "/v1/admin/shutdown"]

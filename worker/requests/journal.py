@@ -287,7 +287,7 @@ class Journal:
         ended = record.summary(self.model)
         if record.quota is not None:
             record.quota.take_tokens(ended.prompt_tokens + ended.generated_tokens)
-        if record.account.name:
+        if record.account.name and record.is_used:
             self.outcomes.note_usage(record.account.name, ended)
         self.recent.appendleft(ended)
         self.num_ended += 1

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from worker.account import NOBODY
 from worker.errors import CancelledError, LeftError
+from worker.http import paths
 from worker.requests.quota import Quota
 from worker.requests.views import EndedRequest, LiveRequest, Outcome
 
@@ -101,6 +102,13 @@ class RequestRecord:
         """Whether a span tells of it: it was work, or wanted to be."""
         posted = self.pattern is not None and self.pattern.startswith("POST ")
         return self.work is not None or posted
+
+    @property
+    def is_used(self) -> bool:
+        """Whether it counts as its key's usage: it was work, or was refused where that is asked
+        for."""
+        method, _, path = (self.pattern or "").partition(" ")
+        return self.work is not None or (method == "POST" and path in paths.COMPUTING)
 
     @property
     def num_sequences(self) -> int:

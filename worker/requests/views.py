@@ -154,7 +154,8 @@ class LiveReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AccountUsage(msgspec.Struct):
-    """What the requests of one key used. Sums since the start; they only grow.
+    """What the requests of one key used. Sums since the start, with --state-dir since the first
+    one; they only grow. Requests that compute nothing do not count.
 
     requests       that ended, refused ones among them
     cached_tokens  of the prompts' tokens, that were found

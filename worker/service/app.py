@@ -11,7 +11,7 @@ from litestar import Litestar, Router
 from litestar.datastructures import State
 from litestar.di import Provide
 
-from worker.account import NOBODY, Account
+from worker.account import Account
 from worker.api.answer.errors import on_error
 from worker.api.answer.kept_stream import KeptStreams
 from worker.api.anthropic.routes import API as ANTHROPIC
@@ -167,11 +167,10 @@ def _recorder_of(database: Database, worker: Worker, stored: ResponseStore) -> R
 
 
 def _accounts_of(settings: Settings) -> Callable[[str], Account]:
-    """The account of a name; everybody's where there is none."""
-    accounts = {
-        each.name: each for each in accounts_of(settings.api_key, settings.api_key_file).values()
-    }
-    return lambda name: accounts.get(name, NOBODY)
+    """The account of a name. An owner without a name is a key's digest, or empty, see `owner_of`."""
+    known = accounts_of(settings.api_key, settings.api_key_file).values()
+    accounts = {each.name: each for each in known}
+    return lambda name: accounts.get(name) or Account("" if name.startswith("/") else name)
 
 
 def _router(api: Api, settings: Settings) -> Router:

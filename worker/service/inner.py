@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from worker import log
 from worker.account import Account
 from worker.api.answer.shapes import error_body
 from worker.api.batches.runner import LineReply
@@ -38,6 +39,7 @@ class InnerClient:
     ) -> LineReply | None:
         """The whole answer; None: `gone` was set before."""
         request_id = f"req-{uuid.uuid4().hex}"
+        log.bind_request(x_request_id=request_id)
         record = self._journal.open(request_id, None, "POST", path)
         record.account = account
         sleeper = self._worker.sleeper

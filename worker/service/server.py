@@ -34,6 +34,7 @@ from worker.settings import Settings
 
 if TYPE_CHECKING:
     from worker.database.database import Database
+    from worker.service.kept_usage import KeptUsage
 
 # The routes are imported then, though the weights may still not be reached: a disk may be slow, and
 # who follows the load or stops it needs a route.
@@ -93,6 +94,8 @@ async def serve(
     serving = asyncio.create_task(server.serve(sockets=sockets))
     await asyncio.sleep(0)  # it listens before anything else is imported
     routes = asyncio.create_task(_open(gate, worker, journal, database))
+    usage = None if database is None else _kept_usage(database, journal)
+    keeping = [] if usage is None else [asyncio.create_task(usage.keep())]
     beside = asyncio.create_task(_look_at_templates(worker, routes))
     loading = asyncio.create_task(_become_ready(worker, journal, beside, host, port))
     ends = [
@@ -121,11 +124,13 @@ async def serve(
         # An answer that is still under way may use the model, and what was given up as well.
         closing = asyncio.to_thread(worker.close, free=serving.done() and worker.is_quiet())
         await asyncio.gather(closing, _send_spans(journal, left))
+        if usage is not None:
+            await usage.write()
         if database is not None:
             await in_thread("database", database.close)
         if journal.lines is not None:
             journal.lines.close()
-        for task in (*ends, serving, loading, beside, routes):
+        for task in (*ends, *keeping, serving, loading, beside, routes):
             task.cancel()
     if worker.error is not None:
         raise worker.error
@@ -165,6 +170,12 @@ def _open_database(settings: Settings) -> Database | None:
     from worker.database.database import Database
 
     return Database(settings.state_dir)
+
+
+def _kept_usage(database: Database, journal: Journal) -> KeptUsage:
+    from worker.service.kept_usage import KeptUsage
+
+    return KeptUsage(database, journal.outcomes)
 
 
 async def _open(gate: Gate, worker: Worker, journal: Journal, database: Database | None) -> Any:

@@ -37,6 +37,8 @@ _STATEFUL = ("/v1/files", "/v1/batches")
 # The same whatever the model is.
 _COMMON = frozenset({"/openapi.json", "/version", "/api/version"})
 _ENDING = "/cancel"
+# In which workers are told whose key a request has; a client's own goes no further.
+_ACCOUNT = "x-account"
 # Where KubeRay asks whether a pod serves; as Ray's own proxy answers.
 _SERVES = "/-/healthz"
 
@@ -99,10 +101,14 @@ class Gateway:
         return call.out
 
     def _check(self, call: ClientCall) -> None:
-        """Raise RefusedError without the key, and for what nobody may."""
+        """Raise RefusedError without the key, and for what nobody may. Workers believe what a call
+        says of its account from now on."""
+        call.headers.popall(_ACCOUNT, None)
         if call.path == _SERVES or call.path in _HEALTH:
             return
-        self._auth.check(call.headers.get("x-api-key"), call.headers.get("authorization"))
+        account = self._auth.check(call.headers.get("x-api-key"), call.headers.get("authorization"))
+        if account:
+            call.headers[_ACCOUNT] = account
         if call.path.endswith(_SHUTDOWN):
             raise RefusedError(403, "A fleet is stopped where it was started.")
 

@@ -112,9 +112,11 @@ def gateway(
 
 
 @contextmanager
-def gateway_over(roster: Roster, *, key: str | None = None) -> Generator[str]:
-    """A gateway that looks at this roster."""
-    made = OpenGateway(roster, None if key is None else KeyFile("keys", (key,)))
+def gateway_over(
+    roster: Roster, *, key: str | None = None, keys: KeyFile | None = None
+) -> Generator[str]:
+    """A gateway that looks at this roster. keys: several, or key: one"""
+    made = OpenGateway(roster, keys if key is None else KeyFile("keys", (key,)))
     try:
         yield made.url
     finally:

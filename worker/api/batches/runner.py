@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import Context
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -155,7 +156,8 @@ class BatchRunner:
                 task.cancel()
 
     def _spawn(self, work: Coroutine[None, None, None], name: str = "") -> asyncio.Task[None]:
-        task = asyncio.create_task(work, name=name or "runner")
+        # Not that of the request which created the batch.
+        task = asyncio.create_task(work, name=name or "runner", context=Context())
         self._tasks.add(task)
         task.add_done_callback(self._on_end)
         return task

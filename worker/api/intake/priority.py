@@ -47,7 +47,7 @@ def _priority_in(body: object) -> int | None:
         )
     priority = getattr(body, "priority", None)
     if priority is not None:
-        return _in_bounds(min(priority, PRIORITY.most), "priority")
+        return _in_bounds(priority, "priority")
     return None if tier is None else _PRIORITIES.get(tier)
 
 

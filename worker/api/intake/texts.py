@@ -71,6 +71,10 @@ class CutFields(msgspec.Struct, kw_only=True):
     truncation_direction: str | None = None
     truncation_side: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.priority is not None:
+            self.priority = min(self.priority, PRIORITY.most)
+
 
 class Cut(msgspec.Struct, frozen=True):
     """Longer texts are cut.
