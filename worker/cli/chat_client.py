@@ -105,13 +105,17 @@ def _piece(event: _Event) -> AnswerPiece:
     )
 
 
+def connection_to(address: Address, timeout_s: float) -> http.client.HTTPConnection:
+    scheme, _, place = address.url.partition("://")
+    kind = http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
+    return kind(place.partition("/")[0], timeout=timeout_s)
+
+
 @contextlib.contextmanager
 def connect(address: Address, timeout: float = _TIMEOUT_S) -> Generator[http.client.HTTPConnection]:
     """A connection, closed afterwards. Raises ChatError for one that breaks, and if what is decoded
     meanwhile is no worker's."""
-    scheme, _, place = address.url.partition("://")
-    kind = http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
-    connection = kind(place.partition("/")[0], timeout=timeout)
+    connection = connection_to(address, timeout)
     try:
         yield connection
     except (OSError, http.client.HTTPException) as error:
@@ -144,7 +148,7 @@ def request(
     method: str,
     path: str,
     address: Address,
-    body: Any,
+    body: Any = None,
     more: Mapping[str, str] | None = None,
 ) -> http.client.HTTPResponse:
     """The response, whatever its status. more: headers"""

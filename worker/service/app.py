@@ -167,7 +167,7 @@ def _recorder_of(database: Database, worker: Worker, stored: ResponseStore) -> R
 
 
 def _accounts_of(settings: Settings) -> Callable[[str], Account]:
-    """The account of a name. An owner without a name is a key's digest, or empty, see `owner_of`."""
+    """The account of a name; an owner without one is a key's digest, or empty, see `owner_of`."""
     known = accounts_of(settings.api_key, settings.api_key_file).values()
     accounts = {each.name: each for each in known}
     return lambda name: accounts.get(name) or Account("" if name.startswith("/") else name)
