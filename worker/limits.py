@@ -200,6 +200,14 @@ LONG = Limit(8, "requests with slow constraints", (429, "queue_full"))
 STORED = Limit(1024, "stored responses", None, _DROPPED)
 STORED_BYTES = Limit(64, "MiB of stored responses and their input", None, _DROPPED)
 
+RESUMED = Limit(
+    64,
+    "MiB of events of streams that can be resumed",
+    None,
+    "the oldest are dropped; 404 for them",
+    "--resume-memory",
+)
+
 # Batches
 BATCH_LINES = Limit(
     50_000, "lines of a batch", None, "the batch fails with `too_many_lines`", "--batch-lines"

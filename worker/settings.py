@@ -131,6 +131,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     send_timeout: Annotated[float, Option("--send-timeout", values.number(0.1, 86_400),
         "seconds until a client that does not read its answer is disconnected "
         f"({limits.SEND.most})", "SECONDS")] = limits.SEND.most
+    resume_seconds: Annotated[float, Option("--resume-seconds", values.number(0, 86_400),
+        "seconds for which a stream asked for with X-Resume: on goes on without its client, and "
+        "for which its events stay (0: none do)", "SECONDS")] = 0.0
+    resume_memory: Annotated[int, Option("--resume-memory", values.integer(1, 65_536),
+        f"memory in MiB for events of such streams ({limits.RESUMED.most})",
+        "MIB")] = limits.RESUMED.most
+    relayed: Annotated[bool, Option("--relayed", values.switch,
+        "let clients continue answers that another worker began, as the fleet's gateway does; "
+        "only for workers that no one else can reach (off)", "on|off", const=True)] = False
     drain_timeout: Annotated[float, Option("--drain-timeout", values.number(0, 3600),
         "seconds that running requests get at SIGTERM (4)", "SECONDS")] = 4.0
     sleep_idle_seconds: Annotated[float, Option("--sleep-idle-seconds", values.number(-1, 10**9),

@@ -75,6 +75,7 @@ def test_openai(server: Server) -> None:
         "required": ["look_up", scene.STEPS[0][2]],
         "response": scene.GREETING,
         "response_stream": scene.GREETING,
+        "response_resume": scene.GREETING,
         "response_parse": scene.ANIMAL,
         "response_loop": [len(scene.STEPS), scene.END],
     }

@@ -32,6 +32,18 @@ create table answers (
 """
 
 _USAGE = "CREATE TABLE usage (name TEXT PRIMARY KEY, counts BLOB NOT NULL)"
+# `tokens` are marks as a relay reads them, see `api/answer/marks.py`.
+_RESPONSES = """
+CREATE TABLE responses (
+    name TEXT PRIMARY KEY, owner TEXT NOT NULL, account TEXT NOT NULL,
+    created_at INTEGER NOT NULL, body BLOB NOT NULL, items BLOB NOT NULL, before TEXT,
+    begun BLOB NOT NULL, reply BLOB
+);
+CREATE TABLE response_parts (
+    name TEXT NOT NULL, number INTEGER NOT NULL, events BLOB NOT NULL, tokens BLOB NOT NULL,
+    PRIMARY KEY (name, number)
+) WITHOUT ROWID
+"""
 
-SCHEMA = (_FIRST, _USAGE)
+SCHEMA = (_FIRST, _USAGE, _RESPONSES)
 VERSION = len(SCHEMA)

@@ -72,7 +72,8 @@ class Delta(msgspec.Struct, frozen=True):
     progress        how far the prompt is read, where asked for; such a delta has nothing else
     prompt_logprobs one entry a prompt token from the second on, with the last prompt row
     stopped_by      the stop text before which the sequence ended; None: it ended otherwise
-    sampled_tokens  of the whole sequence, as all that follows: in its last delta
+    sampled_tokens  of the whole sequence, as all that follows to `timings`: in its last delta
+    place           of the sampler behind the token, where asked for
     """
 
     id: str
@@ -90,6 +91,7 @@ class Delta(msgspec.Struct, frozen=True):
     accepted_tokens: int = 0
     timings: Timings | None = None
     reuse: Reuse | None = None
+    place: tuple[float, ...] = ()
 
     @property
     def is_last(self) -> bool:
@@ -122,7 +124,7 @@ class Sequence:
 
     A waiting sequence holds no slot and has nothing computed. Who writes what:
 
-        Engine     tokens and num_known (both by `append`), num_ahead, sampler,
+        Engine     tokens and num_known (both by `append`), num_ahead, sampler, written,
                    prompt_logprobs, first_token_at; of the draft what became of its guesses
         Scheduler  slot, draft, admitted_at, was_put_back, suspect_until
         Order      worth
@@ -136,8 +138,10 @@ class Sequence:
     last_token_at    end of the step that sampled the newest token; 0: there is none
     num_ahead        newest known tokens that nobody chose: a constraint leaves nothing else
     num_counted      known tokens that the counters have
-    prompt_logprobs  scores of the prompt tokens so far; None: they were not asked for
-    scored_from      the first prompt token that has one
+    written          tokens of its request that are known from the start, until they are told
+    num_given        tokens of the prompt, and of these
+    prompt_logprobs  scores of given tokens so far; None: they were not asked for
+    scored_from      the first given token that has one
     draft            None where nothing is drafted for it
     has_line         whether its answer has a whole line
     priority, account
@@ -172,6 +176,7 @@ class Sequence:
         "limit",
         "num_ahead",
         "num_counted",
+        "num_given",
         "num_known",
         "num_prompt",
         "params",
@@ -187,6 +192,7 @@ class Sequence:
         "tokens",
         "was_put_back",
         "worth",
+        "written",
     )
 
     def __init__(self, request: Request, max_length: int, now: float) -> None:
@@ -202,9 +208,11 @@ class Sequence:
             self.limit = min(max_length, self.num_prompt + params.max_tokens)
         self.tokens = np.empty(self.limit, np.int32)
         self.tokens[: self.num_prompt] = request.prompt.tokens
-        self.num_known = self.num_prompt
+        self.written = request.written
+        self.num_given = self.num_prompt + len(self.written)
+        self.tokens[self.num_prompt : self.num_given] = self.written
+        self.num_known = self.num_counted = self.num_given
         self.num_ahead = 0
-        self.num_counted = self.num_prompt
         self.slot: Slot | None = None
         self.sampler: Any = None
         self.draft: Draft | None = None
@@ -212,6 +220,8 @@ class Sequence:
             None if params.prompt_logprobs is None else []
         )
         self.scored_from = 1
+        if self.written and self.prompt_logprobs is None and params.logprobs is not None:
+            self.prompt_logprobs, self.scored_from = [], self.num_prompt
         self.cached_tokens = 0
         self.reuse: Reuse | None = None
         self.suspect_until = 0

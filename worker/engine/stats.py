@@ -175,7 +175,7 @@ class Stats(msgspec.Struct):
             sampled += known - counted
             if sequence.last_token_at == last:
                 times += 1
-            elif counted > sequence.num_prompt:
+            elif counted > sequence.num_given:
                 if times:
                     self._note_waits(now - last, times, limit)
                 last, times = sequence.last_token_at, 1

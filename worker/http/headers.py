@@ -135,7 +135,7 @@ _METHODS = b"GET, HEAD, POST, DELETE"
 # What scripts may read besides the few that they always may.
 _EXPOSED = (
     b"x-request-id, x-correlation-id, request-id, x-typesafe-request-id, retry-after, "
-    b"www-authenticate, "
+    b"www-authenticate, x-stream-id, "
     b"x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests, "
     b"x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"
 )

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextvars import Context
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Protocol
@@ -236,6 +236,7 @@ class Journal:
     lines       of the log
     outcomes    how all requests were answered
     quotas      what keys may ask in a minute
+    on_ready    goes on with what the last process has left, once there is a model
     spans       gets each request that ended and was work or refused; None: without --otel
     closing     set when the process begins to leave: who watches is told so
     """
@@ -253,6 +254,7 @@ class Journal:
         self.quotas = Quotas()
         self.lines = Lines() if lines else None
         self.spans: Spans | None = None
+        self.on_ready: Callable[[], None] | None = None
         self.closing = asyncio.Event()
         self._live: dict[RequestRecord, None] = {}  # in the order of their coming
 

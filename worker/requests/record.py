@@ -252,6 +252,12 @@ current = _current.get
 enter = _current.set
 
 
+def current_owner() -> str:
+    """Whose request is at hand, see `Auth.owner`; empty for all where there are no keys."""
+    record = current()
+    return "" if record is None else record.owner
+
+
 def note(error: Exception) -> None:
     """The client of the request at hand is told of this error."""
     record = current()

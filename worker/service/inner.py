@@ -14,7 +14,7 @@ from worker.api.answer.shapes import error_body
 from worker.api.batches.runner import LineReply
 from worker.errors import RequestError
 from worker.http import paths
-from worker.http.connections import ENTER
+from worker.http.connections import ENTER, INNER
 from worker.http.replies import reply_of_ours
 from worker.lifecycle.worker import Worker
 from worker.requests.journal import Journal
@@ -30,7 +30,12 @@ class InnerClient:
         self._app, self._worker, self._journal = app, worker, journal
 
     async def post(
-        self, path: str, body: bytes, account: Account, gone: asyncio.Event
+        self,
+        path: str,
+        body: bytes,
+        account: Account,
+        gone: asyncio.Event,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
     ) -> LineReply | None:
         """The whole answer; None: `gone` was set before."""
         request_id = f"req-{uuid.uuid4().hex}"
@@ -76,10 +81,12 @@ class InnerClient:
             "headers": [
                 (b"content-type", b"application/json"),
                 (b"content-length", b"%d" % len(body)),
+                *headers,
             ],
             "client": ("127.0.0.1", 0),
             "server": ("127.0.0.1", 0),
             ENTER: enter,
+            INNER: True,
         }
         try:
             if path in paths.WRITING or path in paths.DECIDING:

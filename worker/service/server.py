@@ -235,6 +235,8 @@ async def _become_ready(
         from worker.lifecycle.manager import Manager
 
         journal.speeds.start(worker.loaded.engine)
+        if journal.on_ready is not None:
+            journal.on_ready()
         if journal.outcomes.batches is not None:
             # As many again are made ready while those of the slots run.
             journal.outcomes.batches.start(2 * worker.loaded.plan.num_slots)

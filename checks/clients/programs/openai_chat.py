@@ -119,6 +119,24 @@ def response_stream(url: str) -> Any:
     return "".join(deltas)
 
 
+def response_resume(url: str) -> Any:
+    """Leave after some events, and read the rest from there."""
+    responses = client(url).responses
+    begun = responses.create(model="m", input=scene.HELLO, background=True, stream=True)
+    events: list[Any] = []
+    for event in begun:
+        events.append(event)
+        if len(events) == 6:
+            break
+    begun.close()
+    name, last = events[0].response.id, events[-1].sequence_number
+    events += responses.retrieve(name, stream=True, starting_after=last)
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    deltas = [event.delta for event in events if event.type == "response.output_text.delta"]
+    assert "".join(deltas) == events[-1].response.output_text
+    return "".join(deltas)
+
+
 def response_parse(url: str) -> Any:
     parsed = client(url).responses.parse(model="m", input=scene.PET, text_format=Pet)
     return parsed.output_parsed.model_dump()
@@ -154,6 +172,7 @@ scene.tell(
     required=required,
     response=response,
     response_stream=response_stream,
+    response_resume=response_resume,
     response_parse=response_parse,
     response_loop=response_loop,
 )

@@ -4,6 +4,7 @@ body's `model`, path's model        a replica of that model, by affinity
 /models/NAME/...                    a replica of that model, any path of the worker
 /replicas/ID/...                    that replica
 a job's stream, /cancel             the replica that has the job
+/v1/streams/ID, /v1/responses/ID    the replica that has it
 /health /fleet /metrics /v1/models  what the fleet says of itself
 """
 
@@ -29,6 +30,8 @@ _HEALTH = frozenset({
 _SHUTDOWN = ("/shutdown", "/v1/shutdown", "/v1/admin/shutdown")
 _ONE_REQUEST = "/v1/requests/"
 _MODELS = "/v1/models/"
+# What one replica has, and none says which: it is the one that does not answer 404.
+_HELD = ("/v1/streams/", "/v1/responses/resp_", "/responses/resp_")
 # Kept by one replica.
 _STATEFUL = ("/v1/files", "/v1/batches")
 # The same whatever the model is.
@@ -161,6 +164,11 @@ class Gateway:
             call.path.startswith(_ONE_REQUEST) and call.path.endswith(_ENDING)
         ):
             return await self._end(call)
+        if call.path.startswith(_HELD):
+            members = self._roster.members(model) if model else None
+            everyone = [member for _, member in self._roster.all()]
+            await relay.to_holder(call, everyone if members is None else members)
+            return model
         model = model or self._model_of(call)
         await relay.to_model(call, model)
         return model

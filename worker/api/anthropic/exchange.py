@@ -190,8 +190,8 @@ class MessageExchange(DeltaExchange):
         self, generation: Generation, stream: Stream, *, streaming: bool, shows_thoughts: bool
     ) -> None:
         """shows_thoughts: see `Blocks`"""
-        super().__init__(stream, streaming=streaming)
-        self._id = "msg_" + stream.ids[0].rpartition("-")[0]
+        super().__init__(stream, streaming=streaming, delivery=generation.delivery)
+        self._id = "msg_" + self.name
         self._generation = generation
         self._model = generation.model
         self._said = AnswerState(generation.reader())
@@ -209,6 +209,9 @@ class MessageExchange(DeltaExchange):
             self._has_begun = True
             events.append(_frame(MessageStart(self._reply([], None))) + _frame(Ping()))
         return events + [_frame(event) for event in self.take(delta)]
+
+    def catch_up(self, num_told: int) -> None:
+        self._has_begun = self._has_begun or num_told > 0
 
     def last_frames(self) -> list[bytes]:
         events = [_frame(event) for event in self._blocks.close()]

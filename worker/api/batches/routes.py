@@ -40,7 +40,7 @@ from worker.database.files import StoredFile, StoredFiles, new_id
 from worker.errors import ConflictError, LeftError, NotFoundError, RequestError
 from worker.http import paths
 from worker.lifecycle.worker import Worker
-from worker.requests.record import current
+from worker.requests.record import current_owner
 from worker.settings import Settings
 
 _PAGE, _FILES_PAGE = 100, 10_000
@@ -57,12 +57,6 @@ class BatchDesk:
         return batch_view(record, self.runner.paused)
 
 
-def _owner() -> str:
-    """Whose files these are."""
-    record = current()
-    return record.owner if record is not None else ""
-
-
 def _desk_of(desk: BatchDesk | None) -> BatchDesk:
     if desk is None:
         raise unavailable()
@@ -75,7 +69,7 @@ async def upload_file(
 ) -> Response[bytes]:
     """Of requests, one in each line."""
     files, settings = _desk_of(desk).files, worker.settings
-    owner = _owner()
+    owner = current_owner()
     if await files.count(owner) >= settings.batch_files:
         raise RequestError(
             f"There are {settings.batch_files} files, and no more are kept.",
@@ -159,7 +153,7 @@ async def list_files(
         raise RequestError("order must be asc or desc.", param="order")
     most = _limit(limit, _FILES_PAGE)
     found = await files.list(
-        _owner(),
+        current_owner(),
         purpose=purpose or None,
         after=after or None,
         limit=most + 1,
@@ -199,7 +193,7 @@ async def delete_file(file_id: str, desk: BatchDesk | None) -> Response[bytes]:
 
 
 async def _file(file_id: str, desk: BatchDesk) -> StoredFile:
-    file = await desk.files.get(_owner(), file_id)
+    file = await desk.files.get(current_owner(), file_id)
     if file is None:
         raise NotFoundError("There is no such file.", param="file_id")
     return file
@@ -224,7 +218,7 @@ async def create_batch(
     if (problem := body.metadata_problem()) is not None:
         raise RequestError(problem, param="metadata")
     kept = _seconds_of(body.output_expires_after, "output_expires_after", settings)
-    owner = _owner()
+    owner = current_owner()
     if await found.batches.input_of(owner, body.input_file_id) is None:
         raise NotFoundError("There is no such file.", param="input_file_id")
     now, unit = int(time.time()), body.completion_window[-1]
@@ -254,7 +248,7 @@ async def list_batches(
 ) -> Response[bytes]:
     """Those of the key, the newest first."""
     found, most = _desk_of(desk), _limit(limit, _PAGE)
-    owner = _owner()
+    owner = current_owner()
     records = await found.batches.list(owner, after=after or None, limit=most + 1)
     views = [found.view(record) for record in records[:most]]
     return json_response(BatchPage(views, *_ends(views), has_more=len(records) > most))
@@ -284,7 +278,7 @@ async def cancel_batch(batch_id: str, desk: BatchDesk | None) -> Response[bytes]
 
 
 async def _batch(batch_id: str, desk: BatchDesk) -> BatchRecord:
-    record = await desk.batches.get(_owner(), batch_id)
+    record = await desk.batches.get(current_owner(), batch_id)
     if record is None:
         raise NotFoundError("There is no such batch.", param="batch_id")
     return record

@@ -17,12 +17,13 @@ from worker import log
 from worker.api.intake.adapters import choice_of
 from worker.api.intake.body import HttpRequest, decode_json, hold_body, read_body, until_gone
 from worker.api.intake.constraints import ConstraintFields
+from worker.api.intake.delivery import Delivery, delivery_of
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.generation import Generation
 from worker.api.intake.priority import named_priority, priority_of
 from worker.api.intake.tracing import wants_trace
 from worker.budget import UNBOUNDED, Budget, SlowWork
-from worker.engine.request import Request
+from worker.engine.request import GenerationParams, Request
 from worker.engine.stream import Lane, Stream
 from worker.errors import (
     CancelledError,
@@ -159,6 +160,8 @@ class Preparing:
         """
         choice, record = choice_of(body, facts.adapters), current()
         priority = priority_of(body, request)
+        background = bool(getattr(body, "background", None))
+        delivery = delivery_of(request, facts.settings, background=background)
         made = await self.make(request, body, make)
         if made.left_out:
             path = request.scope["path"] if record is None else record.route
@@ -170,6 +173,8 @@ class Preparing:
             prompts=tuple(map(choice.of, made.prompts)),
             model=choice.model,
             priority=priority,
+            params=_with_place(made.params, delivery),
+            delivery=delivery,
             warnings=made.warnings + unknown + made.left_out,
         )
         requests = generation.requests()
@@ -308,6 +313,14 @@ async def _unless(left: asyncio.Future[None], waits: Awaitable[T]) -> T:
         raise _wait_gone(left)
     finally:
         task.cancel()
+
+
+def _with_place(params: GenerationParams, delivery: Delivery) -> GenerationParams:
+    """A relay must know where the draws of a seed are."""
+    sampling = params.sampling
+    if delivery.relay is None or sampling.seed is None or sampling.is_greedy:
+        return params
+    return msgspec.structs.replace(params, tells_place=True)
 
 
 def _wait_gone(left: asyncio.Future[None]) -> LeftError | CancelledError:

@@ -30,7 +30,7 @@ from worker.chat.reader import Content, Thought
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.http.replies import ErrorReply
-from worker.http.sse import encode
+from worker.http.sse import LINES_TYPE, encode
 
 
 class LinePiece(msgspec.Struct):
@@ -49,13 +49,13 @@ class LinePiece(msgspec.Struct):
 class OllamaExchange(DeltaExchange):
     """Lines with what each step added, and a last one that is `done`."""
 
-    content_type: ClassVar[bytes] = b"application/x-ndjson"
+    content_type: ClassVar[bytes] = LINES_TYPE
     closing: ClassVar[bytes] = b""
 
     def __init__(
         self, generation: Generation, stream: Stream, facts: ModelFacts, *, streaming: bool
     ) -> None:
-        super().__init__(stream, streaming=streaming)
+        super().__init__(stream, streaming=streaming, delivery=generation.delivery)
         self._said = AnswerState(generation.reader())
         self._generation = generation
         self._model = generation.model

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, TypeVar
@@ -66,7 +65,7 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
         answers: Sequence[Answer[ChoiceT]],
     ) -> None:
         """answers: one for each sequence"""
-        super().__init__(stream, streaming=bool(body.stream))
+        super().__init__(stream, streaming=bool(body.stream), delivery=generation.delivery)
         options = body.stream_options
         self._generation = generation
         self._answers = dict(zip(stream.ids, answers, strict=True))
@@ -83,8 +82,8 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
         self._notes = {name: told for name, told in notes.items() if told}
         self._untold = self._notes  # in no event yet
         self.head: dict[str, Any] = {
-            "id": self.prefix + stream.ids[0].rpartition("-")[0],
-            "created": int(time.time()),
+            "id": self.prefix + self.name,
+            "created": self.created,
             "model": generation.model,
             "system_fingerprint": f"gguf-worker-{__version__}",
         }
