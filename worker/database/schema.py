@@ -36,8 +36,8 @@ _USAGE = "CREATE TABLE usage (name TEXT PRIMARY KEY, counts BLOB NOT NULL)"
 _RESPONSES = """
 CREATE TABLE responses (
     name TEXT PRIMARY KEY, owner TEXT NOT NULL, account TEXT NOT NULL,
-    created_at INTEGER NOT NULL, body BLOB NOT NULL, items BLOB NOT NULL, before TEXT,
-    begun BLOB NOT NULL, reply BLOB
+    created_at INTEGER NOT NULL, body BLOB NOT NULL, items BLOB, before TEXT,
+    begun BLOB, reply BLOB
 );
 CREATE TABLE response_parts (
     name TEXT NOT NULL, number INTEGER NOT NULL, events BLOB NOT NULL, tokens BLOB NOT NULL,
