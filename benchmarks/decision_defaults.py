@@ -101,11 +101,9 @@ class DefaultsBench:
                 for name in SettingAnswer.__struct_fields__
             }
             error = math.sqrt(mean["is_right"] * (1 - mean["is_right"]) / len(found))
-            lines.append(
-                f"| {kind} | {mode} | {orders} | {len(found)} | {mean['is_right']:.3f} ± {error:.3f}"
-                f" | {mean['nll']:.3f} | {mean['flips']:.3f} | {mean['mass']:.3f}"
-                f" | {mean['tokens']:.1f} |"
-            )
+            figures = f"{mean['is_right']:.3f} ± {error:.3f} | {mean['nll']:.3f}"
+            figures += f" | {mean['flips']:.3f} | {mean['mass']:.3f} | {mean['tokens']:.1f}"
+            lines.append(f"| {kind} | {mode} | {orders} | {len(found)} | {figures} |")
         return "\n".join(lines)
 
 

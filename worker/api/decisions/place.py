@@ -19,17 +19,15 @@ class BodyPlace(str):
     __slots__ = ("steps",)
     steps: tuple[str | int, ...]
 
-    def __new__(cls, first: str, *others: str | int) -> Self:
-        text = first
-        for step in others:
-            text += f"[{step}]" if isinstance(step, int) else f".{step}"
-        place = super().__new__(cls, text)
-        place.steps = (first, *others)
+    def __new__(cls, *steps: str | int) -> Self:
+        parts = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps]
+        place = super().__new__(cls, "".join(parts).removeprefix("."))
+        place.steps = steps
         return place
 
     def at(self, *steps: str | int) -> BodyPlace:
         """What stands inside."""
-        return BodyPlace(str(self.steps[0]), *self.steps[1:], *steps)
+        return BodyPlace(*self.steps, *steps)
 
     def inside(self, text: str) -> BodyPlace:
         """The same for a text like `.criteria[1]`."""
@@ -89,11 +87,7 @@ def _twice(value: Any) -> Iterator[BodyPlace]:
             seen: set[str] = set()
             for name, _ in each.pairs:
                 if name in seen:
-                    yield (
-                        BodyPlace(*map(str, steps[:1]), *steps[1:], name)
-                        if steps
-                        else BodyPlace(name)
-                    )
+                    yield BodyPlace(*steps, name)
                 seen.add(name)
             inside: list[tuple[str | int, Any]] = [*each.pairs]
         elif isinstance(each, list):
