@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import msgspec
@@ -49,7 +49,18 @@ class DecisionBody(msgspec.Struct):
 
     def errors(self) -> AbstractContextManager[None]:
         """What is wrong is told as the body's API does."""
-        return nullcontext() if isinstance(self.asked, DecisionRequest) else as_unprocessable()
+        is_openai = isinstance(self.asked, DecisionRequest)
+        return _with_plain_param() if is_openai else as_unprocessable()
+
+
+@contextmanager
+def _with_plain_param() -> Generator[None]:
+    """msgspec writes no text of a class of its own, such as a BodyPlace."""
+    try:
+        yield
+    except RequestError as error:
+        error.param = error.param and str(error.param)
+        raise
 
 
 class _Stated(msgspec.Struct):

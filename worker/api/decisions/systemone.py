@@ -232,10 +232,14 @@ def _answer(
 class UnprocessableError(RequestError, http_status=422):
     """What is wrong with a body, as System One's clients are told it."""
 
+    def __init__(self, error: RequestError) -> None:
+        param = error.param or ""
+        super().__init__(error.message, param=str(param), hint=error.hint, code=error.code)
+        self._steps = steps_of(param)
+
     @property
     def reply(self) -> SystemOneErrorReply:
-        location = ["body", *steps_of(self.param or "")]
-        detail = SystemOneErrorDetail(location, str(self), self.code)
+        detail = SystemOneErrorDetail(["body", *self._steps], str(self), self.code)
         ids = (msgspec.UNSET if name is None else name for name in log.request_ids())
         return SystemOneErrorReply([detail], *ids)
 
@@ -248,6 +252,4 @@ def as_unprocessable() -> Generator[None]:
     except RequestError as error:
         if error.http_status != RequestError.http_status:
             raise
-        raise UnprocessableError(
-            error.message, param=error.param, hint=error.hint, code=error.code
-        ) from None
+        raise UnprocessableError(error) from None
