@@ -105,13 +105,17 @@ def _piece(event: _Event) -> AnswerPiece:
     )
 
 
+def connection_to(address: Address, timeout_s: float) -> http.client.HTTPConnection:
+    scheme, _, place = address.url.partition("://")
+    kind = http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
+    return kind(place.partition("/")[0], timeout=timeout_s)
+
+
 @contextlib.contextmanager
 def connect(address: Address) -> Generator[http.client.HTTPConnection]:
     """A connection, closed afterwards. Raises ChatError for one that breaks, and if what is decoded
     meanwhile is no worker's."""
-    scheme, _, place = address.url.partition("://")
-    kind = http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
-    connection = kind(place.partition("/")[0], timeout=_TIMEOUT_S)
+    connection = connection_to(address, _TIMEOUT_S)
     try:
         yield connection
     except (OSError, http.client.HTTPException) as error:
@@ -144,7 +148,7 @@ def request(
     method: str,
     path: str,
     address: Address,
-    body: dict[str, Any] | None,
+    body: dict[str, Any] | None = None,
 ) -> http.client.HTTPResponse:
     """The response, whatever its status."""
     headers = {"Content-Type": "application/json"}

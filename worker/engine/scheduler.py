@@ -98,6 +98,7 @@ class Scheduler:
         """Save what ended, and forget what all slots hold, in the layout that there is now."""
         self.keeper.save_ended()
         self.cells.rearrange(())
+        self._stats.num_emptied += 1
         if self._guesser is not None:
             self._guesser.empty()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from operator import itemgetter
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -38,6 +38,30 @@ class PromptRead(msgspec.Struct, frozen=True):
     seconds: float
 
 
+CacheSource = Literal["cells", "memory", "disk"]
+
+
+class Reuse(msgspec.Struct, frozen=True, eq=False):
+    """What the cache gave of a prompt, and why no more.
+
+    source    where the last of it lay; None: nowhere
+    withheld  first tokens of the prompt that somebody knew, and why it goes on from fewer; 0: from
+              all that are known. They may be of anybody's prompts. checkpoint, window: there is a
+              state after fewer only; in_use: who computes them is past them; too_short, pieces: for
+              so few nobody stops, or they are no whole piece; stall: streams would wait; scored:
+              all rows are wanted; unreadable: the state could not be brought back
+    num_anew  times that all cells had been emptied before
+    keeps     whether what ends is kept outside of the cells
+    tokens    int32 [n]: the prompt's and the answer's
+    """
+
+    source: CacheSource | None
+    withheld: tuple[int, str]
+    num_anew: int
+    keeps: bool
+    tokens: np.ndarray
+
+
 class Delta(msgspec.Struct, frozen=True):
     """What one step added to one sequence. The last one has a `finish_reason` or an `error`.
 
@@ -65,6 +89,7 @@ class Delta(msgspec.Struct, frozen=True):
     drafted_tokens: int = 0
     accepted_tokens: int = 0
     timings: Timings | None = None
+    reuse: Reuse | None = None
 
     @property
     def is_last(self) -> bool:
@@ -102,11 +127,12 @@ class Sequence:
         Scheduler  slot, draft, admitted_at, was_put_back, suspect_until
         Order      worth
         Planner    last_turn, due; of the draft the guess for the coming step
-        Prefixes   cached_tokens
+        Prefixes   cached_tokens, reuse
         Stats      num_counted, last_token_at
         Cells      num_computed, which is the slot's length
 
     cached_tokens    prompt tokens that were found in the cache
+    reuse            how they were; None before it is admitted, and of what only scores
     last_token_at    end of the step that sampled the newest token; 0: there is none
     num_ahead        newest known tokens that nobody chose: a constraint leaves nothing else
     num_counted      known tokens that the counters have
@@ -150,6 +176,7 @@ class Sequence:
         "priority",
         "prompt",
         "prompt_logprobs",
+        "reuse",
         "sampler",
         "scored_from",
         "slot",
@@ -183,6 +210,7 @@ class Sequence:
         )
         self.scored_from = 1
         self.cached_tokens = 0
+        self.reuse: Reuse | None = None
         self.suspect_until = 0
         self.last_turn = 0
         self.due: int | None = None
@@ -322,7 +350,9 @@ class Sequence:
 
     def last_delta(self, delta: Delta, reason: str | None, now: float) -> Delta:
         """The last delta, with what there is to tell about all of a sequence that ends now."""
-        draft = self.draft
+        draft, reuse = self.draft, self.reuse
+        if reuse is not None:
+            reuse = msgspec.structs.replace(reuse, tokens=self.tokens[: self.num_known])
         return msgspec.structs.replace(
             delta,
             finish_reason=reason,
@@ -332,6 +362,7 @@ class Sequence:
             drafted_tokens=draft.num_drafted if draft else 0,
             accepted_tokens=draft.num_accepted if draft else 0,
             timings=Timings(self.submitted_at, self.admitted_at, self.first_token_at, now),
+            reuse=reuse,
         )
 
     def _flush(self) -> tuple[str, bool]:

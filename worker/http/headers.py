@@ -85,6 +85,10 @@ class Auth:
             raise NotAuthenticatedError("The API key is wrong.")
         return list(self._digests.values())[fits.index(True)]
 
+    def owner(self, headers: _Fields) -> bytes:
+        """The digest of the key that was sent; empty where none counts: all are one then."""
+        return _digest(_key_in(headers)) if self._digests else b""
+
 
 def _digests(accounts: dict[str, Account]) -> dict[bytes, Account]:
     return {_digest(key.encode()): account for key, account in accounts.items()}

@@ -13,8 +13,10 @@ from worker.memory.buffers import (
     step_bytes,
     weights_bytes,
 )
+from worker.memory.saved_states import state_bytes
 from worker.model.adapter import AdapterConfig
 from worker.model.config import ModelConfig
+from worker.model.drafts import can_forget
 from worker.settings import Settings
 
 # Resident for each matrix; of one to eight adapters of 42 to 168 matrices it was 6,200 to 9,000.
@@ -27,6 +29,33 @@ _TOKEN_BYTES = 240
 # one more; and a model with recurrent states keeps that many states of the rows before the last.
 HEAD_LENGTH = 3
 HEAD_OUTPUTS = HEAD_LENGTH + 1
+# Tokens that are guessed at once without heads, where a recurrent model keeps the states before
+# them; where these are small, and where they are not.
+_COPY_LENGTH, _SHORT_COPY_LENGTH = 15, 3
+# A step reads all weights. A state of this share of them hardly counts: that of short convolutions
+# is 0.04 %, that of delta nets 2 to 4 %, and a step with three of them took 4 to 12 % longer.
+_SMALL_STATE = 0.005
+
+
+def num_states_kept(config: ModelConfig, settings: Settings) -> int:
+    """States that each sequence of a recurrent model keeps beside the last one, so that as many
+    wrong guesses can be dropped; 0: none, which goes for models with cells only too.
+
+    Without an option guesses are copied only where the states are small.
+    """
+    if config.recurrent is None or not can_forget(config) or config.only_embeds:
+        return 0
+    if settings.uses_heads:
+        wanted = HEAD_LENGTH
+    elif settings.guesses == "none":
+        wanted = 0
+    elif state_bytes(config) <= _SMALL_STATE * config.size_bytes:
+        wanted = _COPY_LENGTH
+    else:
+        is_asked = settings.guesses != "auto" or settings.draft_model
+        wanted = _SHORT_COPY_LENGTH if is_asked else 0
+    # llama.cpp computes the rows behind these states, and one more at least, in one part.
+    return max(0, min(wanted, settings.ubatch_size - 2, settings.batch_size - 2))
 
 
 def room_bytes(settings: Settings) -> int:
@@ -45,38 +74,40 @@ def adapters_bytes(adapters: Iterable[AdapterConfig]) -> int:
 def draft_bytes(
     draft: ModelConfig, settings: Settings, num_cells: int, packed: Iterable[PackedEncoding]
 ) -> int:
-    """Bytes of its weights, cells, compute buffer, one row of logits a sequence, vocabulary.
+    """Bytes of its weights, context, one row of logits a sequence, vocabulary.
 
     num_cells: of the model that it guesses for; it gets as many
     """
     return (
         weights_bytes(draft, packed)
-        + num_cells * kv_bytes_per_token(draft, settings)
-        + compute_bytes(step_bytes(draft, settings, num_cells))
+        + context_bytes(draft, settings, num_cells)
         + 4 * draft.vocab_size * settings.slots
         + draft.vocab_size * _TOKEN_BYTES
     )
 
 
+def context_bytes(config: ModelConfig, settings: Settings, num_cells: int) -> int:
+    """Bytes of the cells and the compute buffer, as they are estimated."""
+    step = step_bytes(config, settings, num_cells)
+    return num_cells * kv_bytes_per_token(config, settings) + compute_bytes(step)
+
+
 def heads_bytes(config: ModelConfig, settings: Settings, num_cells: int) -> int:
-    """Bytes of the cells, compute buffer and logits of MTP heads the model's own tokens.
+    """Bytes of the context and logits of MTP heads.
 
     The model's hidden states, 4 bytes an element, wait in host memory until the heads are asked:
     one for each cell, and those of a batch as llama.cpp gives them, and as the heads read them.
     Their weights count as the model's.
     """
-    heads = _as_model(config)
-    step = step_bytes(heads, settings, num_cells)
     states = num_cells + 2 * max(settings.batch_size, settings.slots)
     return (
-        num_cells * kv_bytes_per_token(heads, settings)
-        + compute_bytes(step)
+        context_bytes(heads_model(config), settings, num_cells)
         + 4 * config.vocab_size * settings.slots * HEAD_OUTPUTS
         + 4 * config.embedding * states
     )
 
 
-def _as_model(config: ModelConfig) -> ModelConfig:
+def heads_model(config: ModelConfig) -> ModelConfig:
     """The heads as if they were all layers of a model: each has attention."""
     count = config.nextn_layers
     return msgspec.structs.replace(

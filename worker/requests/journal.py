@@ -70,12 +70,14 @@ class Outcomes:
     by_route  (route, status) -> answers; `other` are paths that are no route
     errors    (code, status) -> answers that told of an error, also in the middle of a stream
     usage     name of a key -> what its requests used, once they have ended
+    reasons   (word,) -> requests of whose prompt the cache gave no more for this reason
     """
 
     def __init__(self) -> None:
         self.by_route: Counter[tuple[str, str]] = Counter()
         self.errors: Counter[tuple[str, str]] = Counter()
         self.usage: dict[str, AccountUsage] = {}
+        self.reasons: Counter[tuple[str]] = Counter()
 
     def note(self, route: str | None, status: int | None, code: str | None) -> None:
         """One has ended.
@@ -175,6 +177,16 @@ def _tell(ended: EndedRequest, num_sequences: int, param: str | None) -> None:
     log.get("service").info("request", console=_sentence(ended, num_sequences, param), **fields)
 
 
+def _tell_reason(ended: EndedRequest) -> None:
+    log.get("cache").debug(
+        "prompt",
+        reason=ended.cache_reason,
+        prompt_tokens=ended.prompt_tokens,
+        cached_tokens=ended.cached_tokens,
+        x_request_id=ended.id,
+    )
+
+
 def _sentence(ended: EndedRequest, num_sequences: int, param: str | None) -> str:
     """The same for people."""
     status = "client left" if ended.status is None else str(ended.status)
@@ -268,6 +280,9 @@ class Journal:
             record.quota.take_tokens(ended.prompt_tokens + ended.generated_tokens)
         if record.account.name:
             self.outcomes.note_usage(record.account.name, ended)
+        if ended.cache_reason is not None:
+            self.outcomes.reasons[(ended.cache_reason,)] += 1
+            Context().run(_tell_reason, ended)
         self.recent.appendleft(ended)
         self.num_ended += 1
         self.num_errors += ended.outcome == "error"

@@ -44,6 +44,7 @@ class RequestRecord:
     unknown    fields of its body that are not known and would change the answer
     trace      headers that name the span in which its client asks
     account    whose key it has
+    owner      digest of that key; empty: there is none
     quota      what that may ask in a minute; None: as much as it likes
     """
 
@@ -60,6 +61,7 @@ class RequestRecord:
         "id",
         "is_early",
         "is_poll",
+        "owner",
         "pattern",
         "quota",
         "route",
@@ -80,6 +82,7 @@ class RequestRecord:
         self.trace: dict[str, str] = {}
         self.unknown: tuple[str, ...] = ()
         self.account = NOBODY
+        self.owner = b""
         self.quota: Quota | None = None
         self._journal = journal
         self._began = time.monotonic()
@@ -197,6 +200,7 @@ class RequestRecord:
         sums = None if work is None else work.sums(now)
         first = None if sums is None else sums.first_token
         speed = None if work is None or sums is None else work.whole_speed(sums)
+        trace = None if work is None or work.tracer is None else work.tracer.trace
         return EndedRequest(
             id=self.id,
             correlation_id=self.correlation_id,
@@ -213,6 +217,7 @@ class RequestRecord:
             cached_tokens=0 if sums is None else sums.cached_tokens,
             generated_tokens=0 if sums is None else sums.generated_tokens,
             tokens_per_second=None if speed is None else round(speed, 2),
+            cache_reason=None if trace is None else trace.reason,
         )
 
     def _outcome(self) -> Outcome:

@@ -179,6 +179,7 @@ class Gate:
         state, path = self._worker.state, scope["path"]
         try:
             record.account = self.auth.check(path, scope["headers"])
+            record.owner = self.auth.owner(scope["headers"])
         except NotAuthenticatedError as error:
             return error
         record.quota = self._journal.quotas.of(record.account)

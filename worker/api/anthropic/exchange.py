@@ -192,6 +192,7 @@ class MessageExchange(DeltaExchange):
         """shows_thoughts: see `Blocks`"""
         super().__init__(stream, streaming=streaming)
         self._id = "msg_" + stream.ids[0].rpartition("-")[0]
+        self._generation = generation
         self._model = generation.model
         self._said = AnswerState(generation.reader())
         self._blocks = Blocks(shows_thoughts=shows_thoughts)
@@ -211,8 +212,8 @@ class MessageExchange(DeltaExchange):
 
     def last_frames(self) -> list[bytes]:
         events = [_frame(event) for event in self._blocks.close()]
-        last = _frame(MessageDelta(self._ending(), self._usage())) + _frame(MessageStop())
-        return [*events, last]
+        ended = MessageDelta(self._ending(), self._usage(), self._generation.cache_trace)
+        return [*events, _frame(ended) + _frame(MessageStop())]
 
     def whole(self) -> MessageReply:
         self._blocks.close()
@@ -238,6 +239,7 @@ class MessageExchange(DeltaExchange):
             stop_reason=ending and ending.stop_reason,
             stop_sequence=ending and ending.stop_sequence,
             usage=msgspec.structs.replace(self._usage(), service_tier=self._tier),
+            cache_trace=self._generation.cache_trace,
             warnings=self._warnings or msgspec.UNSET,
         )
 

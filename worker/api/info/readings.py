@@ -44,6 +44,8 @@ def readings(
     yield Reading("counter", "worker_http_requests", text, by_route, ("route", "status"))
     text, by_code = "Answers that told of an error, by its code", outcomes.errors
     yield Reading("counter", "worker_errors", text, by_code, ("code", "status"))
+    text = "Requests by why no more of their prompt came from the cache"
+    yield Reading("counter", "worker_cache_reasons", text, outcomes.reasons, ("reason",))
     yield from _usage(outcomes)
     yield from _times(engine)
 

@@ -15,6 +15,9 @@ from worker.chat.reader import ChatReader, PlainReader
 from worker.engine.request import GenerationParams, Request
 from worker.errors import RequestError
 from worker.limits import LOGPROBS, SEQUENCES
+from worker.requests.prompts import ChatParts
+from worker.requests.trace import CacheTrace
+from worker.requests.tracer import PromptTracer
 
 
 class Generation(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +31,8 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     left_out   media that the model does not get, a sentence each
     model      the name that the answer gives it
     priority   of its requests
+    parts      what the one prompt was rendered from; None: it is no conversation's
+    tracer     says what the cache gave, where the client asked for it
     """
 
     prompts: tuple[TextPrompt, ...]
@@ -39,6 +44,14 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     left_out: tuple[str, ...] = ()
     model: str = ""
     priority: int = 0
+    parts: ChatParts | None = None
+    tracer: PromptTracer | None = None
+
+    @property
+    def cache_trace(self) -> CacheTrace | msgspec.UnsetType:
+        """For the answer, once all sequences have ended."""
+        trace = None if self.tracer is None else self.tracer.trace
+        return msgspec.UNSET if trace is None else trace
 
     @property
     def copies(self) -> int:

@@ -20,6 +20,7 @@ from worker.api.intake.constraints import ConstraintFields
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.generation import Generation
 from worker.api.intake.priority import named_priority, priority_of
+from worker.api.intake.tracing import wants_trace
 from worker.budget import UNBOUNDED, Budget, SlowWork
 from worker.engine.request import Request
 from worker.engine.stream import Lane, Stream
@@ -31,7 +32,9 @@ from worker.errors import (
     UnavailableError,
 )
 from worker.limits import LONG
+from worker.requests.prompts import RecentPrompts
 from worker.requests.record import RequestRecord, current
+from worker.requests.tracer import PromptTracer
 from worker.requests.work import RequestWork
 
 # Fields of a body that hold its answer to a form.
@@ -108,6 +111,7 @@ class Preparing:
     def __init__(self, lane: Callable[[], Lane]) -> None:
         """lane: where requests wait for the engine, once it is there"""
         self._lane = lane
+        self._recent = RecentPrompts()
         self._threads = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="prepare")
         self._threads.submit(int)  # the first request does not wait for the first thread
         self._pools = _Pools()
@@ -171,7 +175,15 @@ class Preparing:
         )
         requests = generation.requests()
         facts.adapters.check_key(requests[0].prompt.key)
-        return generation, self.submit(requests, generation.multiplied_by, generation.copies)
+        stream = self.submit(requests, generation.multiplied_by, generation.copies)
+        if record is not None and record.work is not None:
+            record.work.tracer = tracer = PromptTracer(
+                self._recent, record.owner, requests, generation.copies, made.parts,
+                facts.vocab.spelled,
+            )  # fmt: skip
+            if wants_trace(body, request):
+                generation = msgspec.structs.replace(generation, tracer=tracer)
+        return generation, stream
 
     async def texts(
         self,
@@ -225,7 +237,8 @@ class Preparing:
         Where the client leaves: LeftError; where the request is cancelled: CancelledError. What
         runs in a thread then goes on there, for nobody.
         """
-        named_priority(body)  # also of a body whose tokens are only counted
+        if record is None:
+            named_priority(body)  # a wrong one, though only tokens are counted
         left = asyncio.ensure_future(until_gone(request.receive))
         if record is not None:
             record.prepare(left)

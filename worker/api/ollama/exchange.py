@@ -57,6 +57,7 @@ class OllamaExchange(DeltaExchange):
     ) -> None:
         super().__init__(stream, streaming=streaming)
         self._said = AnswerState(generation.reader())
+        self._generation = generation
         self._model = generation.model
         self._pieces = facts.vocab.pieces
         self._warnings = generation.warnings
@@ -121,7 +122,7 @@ class OllamaExchange(DeltaExchange):
         """A call is no reason to Ollama's clients: they look for it."""
         reason = "length" if self._said.finish_reason == "length" else "stop"
         ended = {"done": True, "done_reason": reason, "warnings": self._warnings or UNSET}
-        return {**ended, **cost_of(self._tally)}
+        return {**ended, "cache_trace": self._generation.cache_trace, **cost_of(self._tally)}
 
 
 def _in_one_line(arguments: str) -> msgspec.Raw:

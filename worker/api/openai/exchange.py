@@ -12,9 +12,10 @@ import msgspec
 from worker import __version__
 from worker.api.answer.exchange import DeltaExchange
 from worker.api.answer.usage import Tally, Usage, progress_of, timings_of, usage_of
+from worker.api.intake.chat.chat_request import ChatRequest
 from worker.api.intake.generation import Generation
 from worker.api.intake.priority import tier_of
-from worker.api.openai.schemas import AnyChoice, ChatRequest, CompletionRequest
+from worker.api.openai.schemas import AnyChoice, CompletionRequest
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.http import sse
@@ -110,16 +111,21 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
             more = {"usage": self._usage()} if self._usage_always else {}
             if self._times_all or (delta.finish_reason and place == len(choices)):
                 more["timings"] = timings_of(self._tally)
+            if delta.finish_reason and place == len(choices) and not self._include_usage:
+                more["cache_trace"] = self._generation.cache_trace
             frames.append(sse.frame(self.event([choice], **more, **self._untold)))
             self._untold = {}
         return frames
 
     def last_frames(self) -> list[bytes]:
-        """The usage, where asked for, with the times and what was left out of the prompt."""
+        """The usage, where asked for, with the times, what was left out of the prompt, and why it
+        was read again."""
         if not self._include_usage:
             return []
         usage, timings = self._usage(), timings_of(self._tally)
-        return [sse.frame(self.event([], usage=usage, timings=timings, **self._notes))]
+        trace = self._generation.cache_trace
+        event = self.event([], usage=usage, timings=timings, cache_trace=trace, **self._notes)
+        return [sse.frame(event)]
 
     def take(self, delta: Delta) -> Sequence[ChoiceT]:
         """The choices that it makes visible, the first with the token's id where ids are told."""
@@ -147,7 +153,8 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
             for choice, answer in zip(choices, chosen, strict=True):
                 choice.token_ids = ids[id(answer)]
         usage, timings = self._usage(), timings_of(self._tally)
-        return self.reply(choices, usage=usage, timings=timings, **self._notes)
+        trace = self._generation.cache_trace
+        return self.reply(choices, usage=usage, timings=timings, cache_trace=trace, **self._notes)
 
     def _usage(self) -> Usage:
         thought = sum(answer.num_thought_tokens for answer in self._answers.values())

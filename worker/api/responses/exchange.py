@@ -81,6 +81,7 @@ class ResponseExchange(DeltaExchange):
         )
         self._pieces = facts.vocab.pieces
         self._tally = Tally(generation.num_prompt_tokens, stream.ids)
+        self._generation = generation
         self._num_events = 0
         self._times_all = bool(body.timings_per_token)
         self._reply = ResponseReply(
@@ -185,6 +186,7 @@ class ResponseExchange(DeltaExchange):
                 tally.num_prompt + tally.num_sampled,
             ),
             timings=timings_of(tally),
+            cache_trace=self._generation.cache_trace,
         )
         self._store.end(reply)
         return reply
