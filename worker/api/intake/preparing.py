@@ -51,6 +51,7 @@ _PLACES: dict[_Pool, int] = {
     "formed": 2,
     "long": 1,
     "media": 4,
+    "questions": 2,
 }
 # One for each request in a place, and for each whose slow work waits for its turn: places of the
 # queue bound them.
@@ -105,7 +106,7 @@ class Preparing:
     """Reads bodies and makes something of them. One for an application, in the loop's thread.
 
     A request has a place in a pool, and changes the pool when its work turns out to be slow: so
-    others wait neither for a form that takes long nor for media.
+    others wait neither for a form that takes long, nor for media, nor for hundreds of questions.
     """
 
     def __init__(self, lane: Callable[[], Lane]) -> None:
