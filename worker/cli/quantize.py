@@ -36,7 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "type", metavar="TYPE", help="Q4_K_M, Q8_0, IQ4_XS, ...; any of llama.cpp's"
     )
-    parser.add_argument("--imatrix", metavar="FILE", help="importance matrix of llama-imatrix")
+    parser.add_argument(
+        "--imatrix", metavar="FILE", help="importance matrix, made with worker imatrix"
+    )
     switches = (
         ("--allow-requantize", "also accept a source that is already quantized"),
         ("--leave-output-tensor", "keep output.weight as it is"),
