@@ -5,7 +5,9 @@ It leaves the CPUs to others, such as workers that serve here.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 
 import msgspec
 
@@ -38,12 +40,16 @@ def main() -> None:
         parent.send(msgspec.json.encode(frame))
 
     def report(share: float) -> None:
-        send(Progress(share=share))
+        with contextlib.suppress(BrokenPipeError):  # a matrix is kept also without its parent
+            send(Progress(share=share))
+
+    waiting = select.poll()
+    waiting.register(0, select.POLLIN)
 
     try:
         match job:
             case MatrixJob():
-                section = make_matrix(job, report, lambda: parent.has_sent(0))
+                section = make_matrix(job, report, lambda: bool(waiting.poll(0)))
             case WeighJob():
                 section = weigh(job, report)
             case ProbeJob():

@@ -54,7 +54,7 @@ def choose(options: Sequence[Sequence[Option]], budget: int) -> list[Option]:
         best = reached
     chosen, left = list[Option](), units
     for place in reversed(range(len(options))):
-        option = options[place][taken[place, left]]
+        option = options[place][int(taken[place, left])]
         chosen.append(option)
         left -= -(-(option.nbytes - least[place]) // unit)
     chosen.reverse()

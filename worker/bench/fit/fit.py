@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from worker.bench.fit.choice import Option, choose, smallest
+from worker.bench.fit.choice import Option, choose
 from worker.bench.fit.jobs import (
     Job,
     MatrixJob,
@@ -190,17 +190,8 @@ class Estimate:
             return math.nan
 
     def best(self, nbytes: int) -> dict[str, str]:
-        """The mix with the least harm in a file of so many bytes. Raises UsageError."""
-        try:
-            chosen = choose(self.options, nbytes - self.fixed)
-        except ValueError:
-            least = smallest(self.options) + self.fixed
-            raise UsageError(
-                f"No mix of this model takes {human_bytes(nbytes)}: the smallest one takes "
-                f"{human_bytes(least)}.",
-                hint=f"Allow {human_bytes(least)} or more.",
-                code="TOO_SMALL",
-            ) from None
+        """The mix with the least harm in a file of so many bytes. Raises ValueError."""
+        chosen = choose(self.options, nbytes - self.fixed)
         return {name: option.encoding for name, option in zip(self.names, chosen, strict=True)}
 
 
@@ -232,8 +223,9 @@ class Fit:
         self._token_s = 0.0  # of the matrix
         self._probe_windows = _PROBE_WINDOWS[0]
 
-    def events(self) -> Events[FitReport]:
-        """Run it. Raises WorkerError; the target is there whole then, or not at all."""
+    def events(self) -> Generator[Said | At | FitReport]:
+        """Run it; the report comes last. Raises WorkerError; the target is there whole, or not at
+        all."""
         options, begun = self._options, time.monotonic()
         self._check()
         with tempfile.TemporaryDirectory(
@@ -248,12 +240,12 @@ class Fit:
                 imatrix=imatrix.name, imatrix_sha256=digest(imatrix), dataset=options.dataset,
                 budget=wanted,
             )  # fmt: skip
-            fit = self._mix("fit", estimate, encodings)
+            fit = self.mix_of("fit", estimate, encodings)
             presets = yield from self._presets(estimate, imatrix, wanted, fit.bits)
             better = None
             if not options.dry_run:
                 fit, presets, better = yield from self._measure(work, recipe, imatrix, fit, presets)
-        return FitReport(
+        yield FitReport(
             source=str(options.source), target=str(options.target), recipe=recipe, fit=fit,
             presets=tuple(presets), better=better, kept=better is None and not options.dry_run,
             unquantized=self._unquantized(estimate), probes=probes,
@@ -295,10 +287,30 @@ class Fit:
         assert self._options.bits is not None
         return int(self._options.bits * sum(self._elements().values()) / 8) + self._overhead()
 
+    def _check_size(
+        self,
+        fixed: int,
+        tensors: Mapping[str, TensorInfo],
+        candidates: Mapping[str, tuple[str, ...]],
+    ) -> None:
+        """Raises UsageError for a size that no mix has."""
+        wanted = self._bytes_wanted()
+        least = fixed + sum(
+            min(size_in(tensors[name], kind) for kind in kinds)
+            for name, kinds in candidates.items()
+        )
+        if wanted < least:
+            raise UsageError(
+                f"No mix of this model takes {human_bytes(wanted)}: the smallest one takes "
+                f"{human_bytes(least)}.",
+                hint=f"Allow {human_bytes(least)} or more.",
+                code="TOO_SMALL",
+            )
+
     def _overhead(self) -> int:
         return sum(file.data_offset for file in self.header.files) + _KEY_BYTES
 
-    def _mix(self, name: str, estimate: Estimate, encodings: Mapping[str, str]) -> Mix:
+    def mix_of(self, name: str, estimate: Estimate, encodings: Mapping[str, str]) -> Mix:
         weights = sum(
             size_in(tensor, encodings.get(tensor.name, ENCODINGS[tensor.type].name))
             for tensor in self.header.tensors
@@ -325,10 +337,17 @@ class Fit:
             if pure.encodings[tensor.name] == "Q8_0"
         }
         candidates = {name: kinds_for(each, importance) for name, each in tensors.items()}
+        fixed = self._overhead() + sum(
+            align(tensor.nbytes, _ALIGNMENT)
+            for tensor in self.header.tensors
+            if tensor.name not in tensors
+        )
+        self._check_size(fixed, tensors, candidates)
         groups = self._groups(tensors, candidates)
+        more = "" if options.dry_run else f", then the file and {_RIVALS} presets are measured"
         yield Said(
             f"about {minutes(self._expected_s(len(groups)))}: {len(tensors)} tensors, "
-            f"{len(groups)} probes, then the file and {_RIVALS} presets are measured"
+            f"{len(groups)} probes{more}"
         )
         errors = yield from self._job(
             "estimating errors",
@@ -343,11 +362,6 @@ class Fit:
                      window=min(_PROBE_WINDOW, self._window), windows=self._probe_windows),
             list[ProbeMade],
         )  # fmt: skip
-        fixed = self._overhead() + sum(
-            align(tensor.nbytes, _ALIGNMENT)
-            for tensor in self.header.tensors
-            if tensor.name not in tensors
-        )
         return Estimate(tensors, errors, factors_of(groups, made), fixed), imatrix, len(groups)
 
     def _plain_source(self, work: Path) -> Events[Path]:
@@ -427,7 +441,7 @@ class Fit:
             options = QuantizeOptions(imatrix=imatrix, allow_requantize=True)
             with contextlib.suppress(BackendError):
                 made = plan(self._options.source, name, threads=1, options=options)
-                mix = self._mix(name, estimate, made.encodings)
+                mix = self.mix_of(name, estimate, made.encodings)
                 if mix.file_bytes <= nbytes and not made.needs_imatrix:
                     found.append(mix)
         found.sort(key=lambda mix: math.inf if math.isnan(mix.estimate) else mix.estimate)
@@ -440,19 +454,19 @@ class Fit:
         worse."""
         options, reference = self._options, work / "reference"
         check_room(options.target.parent, 2 * fit.file_bytes, options.target.name)
-        yield from self._score("measuring the source", options.source, reference, writes=True)
+        yield from self.score("measuring the source", options.source, reference, writes=True)
         partial = work / "fit.gguf"
         again = recipe.options(imatrix)
         yield At("writing the fit", 0.0)
         quantize(options.source, partial, recipe.type, threads=options.threads, options=again)
-        divergence = yield from self._score("measuring the fit", partial, reference)
+        divergence = yield from self.score("measuring the fit", partial, reference)
         fit = _measured(fit, divergence, partial.stat().st_size)
         for place, preset in enumerate(presets[:_RIVALS]):
             path = work / f"{preset.name}.gguf"
             plain = QuantizeOptions(imatrix=imatrix, allow_requantize=True)
             yield At(f"writing {preset.name}", 0.0)
             quantize(options.source, path, preset.name, threads=options.threads, options=plain)
-            found = yield from self._score(f"measuring {preset.name}", path, reference)
+            found = yield from self.score(f"measuring {preset.name}", path, reference)
             presets[place] = _measured(preset, found, path.stat().st_size)
             path.unlink()
         rivals = [mix for mix in presets if mix.kld is not None]
@@ -463,7 +477,7 @@ class Fit:
         partial.replace(options.target)
         return fit, presets, None
 
-    def _score(
+    def score(
         self, doing: str, path: Path, place: Path, *, writes: bool = False
     ) -> Events[Divergence]:
         job = ScoreJob(path=str(path), settings=self._options.settings, text=self._held_out,

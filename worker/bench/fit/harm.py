@@ -50,14 +50,14 @@ def _weigh(
     header: Header, importance: Importance, job: WeighJob, tensor: TensorInfo
 ) -> dict[str, float]:
     errors = dict.fromkeys(job.candidates[tensor.name], 0.0)
-    experts = tensor.shape[2] if len(tensor.shape) > 2 else 1
-    wanted = max(1, min(tensor.shape[1], job.rows // experts))
-    chosen = np.arange(wanted) * tensor.shape[1] // wanted
+    _, height, experts = (*tensor.shape, 1, 1)[:3]
+    wanted = max(1, min(height, job.rows // experts))
+    chosen = np.arange(wanted) * height // wanted
     for expert in range(experts):
         columns = columns_of(importance, tensor, expert)
-        rows = rows_of(header, tensor, expert * tensor.shape[1] + chosen)
+        rows = rows_of(header, tensor, expert * height + chosen)
         for name in errors:
-            errors[name] += error_of(rows, NUMBERS[name], columns) * tensor.shape[1] / wanted
+            errors[name] += error_of(rows, NUMBERS[name], columns) * height / wanted
     return errors
 
 

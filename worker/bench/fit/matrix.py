@@ -6,6 +6,7 @@ computed by itself with BOS in the place of its first token, where the model wan
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from worker.bench.fit.model import open_observed
 from worker.bench.quality.windows import chunk_outputs
 from worker.errors import ModelFileError, UsageError, quantity
 from worker.files import atomic_write
+from worker.gguf.header import Header
 from worker.gguf.imatrix import Collected, read_collected, write_imatrix
 from worker.llama.backend import LlamaBackend
 from worker.llama.importance import Collector
@@ -63,6 +65,13 @@ def make_matrix(
         chunks=done, wanted=len(chunks), chunk=job.chunk, begun=begun,
         seconds=time.monotonic() - clock, rare=_collected(job, collector, done).rare_experts,
     )  # fmt: skip
+
+
+def origin_of(header: Header, asked: str) -> str:
+    """Names the model's files as they are, and what is computed of them: an unfinished matrix is
+    continued if this is the same."""
+    told = [(file.size, file.identity.mtime_ns) for file in header.files], asked
+    return hashlib.sha256(repr(told).encode()).hexdigest()
 
 
 def _known(job: MatrixJob) -> Collected | None:
