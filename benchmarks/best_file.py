@@ -38,6 +38,7 @@ def result(events: Generator[Any, None, T]) -> T:
 
 
 def ranks(values: list[float]) -> np.ndarray:
+    """The place of each in order."""
     return np.argsort(np.argsort(values))
 
 
@@ -55,7 +56,8 @@ def main(source: Path, text: Path, seconds: float) -> None:
         print(f"{probes} probes")
         elements = {tensor.name: tensor.elements for tensor in fit.header.tensors}
         result(fit.score("", source, work / "rows", writes=True))
-        estimated, measured, fits, best = [], [], [], []
+        estimated, measured = list[float](), list[float]()
+        fits, best = list[float](), list[float]()
         sizes: list[tuple[int, float]] = []
         for name in PRESETS:
             plain = QuantizeOptions(imatrix=imatrix, allow_requantize=True)
@@ -70,7 +72,7 @@ def main(source: Path, text: Path, seconds: float) -> None:
                 imatrix="", imatrix_sha256=digest(imatrix), dataset="", budget=0,
             )  # fmt: skip
             ours = fit.mix_of("fit", estimate, encodings)
-            found = []
+            found: list[float] = []
             for mix, kind, how in (
                 (preset, name, plain), (ours, recipe.type, recipe.options(imatrix))
             ):  # fmt: skip

@@ -74,6 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         except StopIteration as end:
             made: MatrixMade = end.value
         except KeyboardInterrupt:
+            shares.close()  # which waits for the file
             _tell_kept(target, job)
             raise
     if arguments.json:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from worker.errors import BackendError
 from worker.gguf.imatrix import Sums
@@ -112,7 +113,7 @@ def _experts(weight: Any, values: np.ndarray, ids: int) -> Sums:
     """
     chosen = values_of(ids, np.int32)[0, 0]
     tokens, slots = np.divmod(np.arange(chosen.size), chosen.shape[1])
-    experts = chosen.reshape(-1)
+    experts: NDArray[np.int32] = chosen.reshape(-1)
     order = np.argsort(experts, kind="stable")
     rows = values[0][tokens[order], slots[order] % values.shape[2]]
     counts = np.bincount(experts, minlength=weight.ne[2]).astype(np.int64)

@@ -7,7 +7,7 @@ import math
 import re
 import tempfile
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -59,6 +59,8 @@ _PRESETS = (
 _RIVALS = 2  # presets that are made and measured
 _BITS_BELOW, _BITS_ABOVE = 1.3, 0.6  # of a preset's own encoding, beside the bits that are wanted
 _PROBE_BITS = 3.5
+_SOME = 8_000_000  # weights that are rounded in each encoding to scale its errors
+_NOISE = 1e-6  # nats; less says nothing of an encoding
 _ROWS = 128  # of a tensor that are rounded for the estimate
 _PROBE_WINDOW = 256
 _PROBE_WINDOWS = (4, 32)  # the fewest, and the most where each tensor has a probe of its own
@@ -218,6 +220,7 @@ class Fit:
         self._options = options
         self.config: ModelConfig = load_config(options.source, purpose="serve")
         self.header: Header = open_header(options.source)
+        self.is_quantized = any(ENCODINGS[each.type].quantized for each in self.header.tensors)
         self._calibration, self._held_out = split_texts(options.texts)
         self._window = min(CHUNK, self.config.context or CHUNK)
         self._token_s = 0.0  # of the matrix
@@ -261,7 +264,6 @@ class Fit:
                 "follow.",
                 hint="Quantize it to a type, and compare types with `worker bench`.",
             )
-        self.is_quantized = any(ENCODINGS[each.type].quantized for each in self.header.tensors)
         if self.is_quantized and not options.allow_requantize:
             raise UsageError(
                 f"{options.source.name} is already quantized, and doing it twice loses quality "
@@ -362,7 +364,28 @@ class Fit:
                      window=min(_PROBE_WINDOW, self._window), windows=self._probe_windows),
             list[ProbeMade],
         )  # fmt: skip
-        return Estimate(tensors, errors, factors_of(groups, made), fixed), imatrix, len(groups)
+        factors = factors_of(groups, made)
+        some = self._some(tensors)
+        checks = tuple({name: kind for name in some if kind in candidates[name]} for kind in _KINDS)
+        again = yield from self._job(
+            "probing encodings",
+            ProbeJob(path=str(plain), settings=options.settings, imatrix=str(imatrix),
+                     text="\n".join(self._calibration), groups=tuple(filter(None, checks)),
+                     window=min(_PROBE_WINDOW, self._window), windows=self._probe_windows),
+            list[ProbeMade],
+        )  # fmt: skip
+        scaled = scale_kinds(errors, factors, [check for check in checks if check], again)
+        return Estimate(tensors, scaled, factors, fixed), imatrix, len(groups) + len(again)
+
+    def _some(self, tensors: Mapping[str, TensorInfo]) -> list[str]:
+        """Tensors of all kinds and layers, of no more weights than are soon rounded."""
+        left, found = _SOME, list[str]()
+        rng = np.random.default_rng(0)
+        for name in map(str, rng.permutation(sorted(tensors))):
+            if tensors[name].elements <= left or not found:
+                found.append(name)
+                left -= tensors[name].elements
+        return found
 
     def _plain_source(self, work: Path) -> Events[Path]:
         """The source, or what it is in F16: probes exchange its weights in memory."""
@@ -418,7 +441,7 @@ class Fit:
 
     def _expected_s(self, probes: int) -> float:
         cost = self._token_s * _SLOWER * _PROBE_WINDOW * self._probe_windows
-        cost *= probes + 1
+        cost *= probes + 1 + len(_KINDS)
         if self._options.dry_run:
             return cost
         return cost + self._token_s * _SLOWER * self._window * self._windows() * (_RIVALS + 2)
@@ -534,6 +557,28 @@ def factors_of(groups: tuple[dict[str, str], ...], made: list[ProbeMade]) -> dic
         name: max(factor, least)
         for group, factor in zip(groups, found, strict=True)
         for name in group
+    }
+
+
+def scale_kinds(
+    errors: Mapping[str, Mapping[str, float]],
+    factors: Mapping[str, float],
+    groups: Sequence[Mapping[str, str]],
+    made: Sequence[ProbeMade],
+) -> dict[str, dict[str, float]]:
+    """The errors, times what many tensors in one encoding harm beside their estimate.
+
+    The quantizer searches for what makes these errors small, the harder the fewer bits there are,
+    so they flatter some encodings.
+    """
+    scales: dict[str, float] = {}
+    for group, probe in zip(groups, made, strict=True):
+        kind = next(iter(group.values()))
+        expected = sum(factors[name] * errors[name][kind] for name in group)
+        scales[kind] = probe.kld / expected if probe.kld > _NOISE and expected else 1.0
+    return {
+        name: {kind: error * scales.get(kind, 1.0) for kind, error in found.items()}
+        for name, found in errors.items()
     }
 
 
