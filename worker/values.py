@@ -127,6 +127,12 @@ def cells(*types: str) -> Callable[[str], tuple[str, str]]:
     return read
 
 
+def cells_list(*types: str) -> Callable[[str], tuple[tuple[str, str], ...]]:
+    """Reads several of `cells`, behind commas."""
+    one = cells(*types)
+    return lambda text: tuple(dict.fromkeys(one(part) for part in text.split(",") if part.strip()))
+
+
 def inverse(low: float, high: float) -> Callable[[str], float]:
     """Reads a number whose inverse is from `low` to `high`; that is the value."""
     return lambda text: 1 / number(1 / high, 1 / low)(text)
