@@ -178,9 +178,11 @@ def test_the_parts_of_an_estimate() -> None:
     assert [option.encoding for option in estimate.options[0]] == ["Q3_K", "F16"]
 
 
-def test_texts_are_split_at_lines() -> None:
-    """Two thirds of each to choose by; no line is in both parts, and none is lost."""
-    texts = ("a\nb\nc\nd\ne\nf\n", "one line")
-    first, rest = split_texts(texts)
-    assert first == ("a\nb\nc\nd\ne\n", "one l")
-    assert rest == "f\n\nine"
+def test_every_third_piece_is_kept_for_the_measurement() -> None:
+    """Pieces are whole lines; no line is in both parts, and none is lost."""
+    lines = [f"{number:03} {'x' * 95}\n" for number in range(90)]
+    first, rest = split_texts(("".join(lines), "short\n"))
+    kept, used = rest.splitlines(keepends=True), first[0].splitlines(keepends=True)
+    assert sorted(kept + used) == lines
+    assert kept == lines[30:45] + lines[75:90]
+    assert first[1] == "short\n"

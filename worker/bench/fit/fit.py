@@ -44,7 +44,7 @@ from worker.settings import Settings
 CHUNK = 512
 _ALIGNMENT = 32
 _KEY_BYTES = 2048  # of the keys that a file gets beside those of its source
-_CALIBRATION = 2 / 3  # of each text; the rest is for the measurement
+_PIECE = 1500  # characters of a piece of text; of three, one is for the measurement
 # What a tensor may become, and what presets use. Those on the right of 2 bits need importance.
 _KINDS = (
     "IQ2_XS", "IQ2_S", "Q2_K", "IQ3_XXS", "Q3_K", "IQ3_S", "IQ4_XS", "IQ4_NL", "Q4_0", "Q4_1",
@@ -204,13 +204,22 @@ def size_in(tensor: TensorInfo, kind: str) -> int:
 
 
 def split_texts(texts: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
-    """The parts for the matrix and the probes, and the text that nothing is chosen by."""
+    """The parts for the matrix and the probes, and the text that nothing is chosen by.
+
+    Every third piece of some lines is kept for that: a text's end may be of another kind than its
+    beginning.
+    """
     first, rest = list[str](), list[str]()
     for text in texts:
-        at = text.find("\n", int(len(text) * _CALIBRATION)) + 1 or int(len(text) * _CALIBRATION)
-        first.append(text[:at])
-        rest.append(text[at:])
-    return tuple(first), "\n".join(rest)
+        pieces = [""]
+        for line in text.splitlines(keepends=True):
+            if len(pieces[-1]) >= _PIECE:
+                pieces.append("")
+            pieces[-1] += line
+        rest += pieces[2::3]
+        del pieces[2::3]
+        first.append("".join(pieces))
+    return tuple(first), "".join(rest)
 
 
 class Fit:
