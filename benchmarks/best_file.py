@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from worker import machine
-from worker.bench.fit.fit import Fit, FitOptions, label_of
-from worker.bench.fit.recipe import FORMAT, Recipe, digest
+from worker.bench.fit.fit import BestFit, FitOptions, label_of
+from worker.bench.fit.recipe import FORMAT, MixRecipe, digest
 from worker.errors import BackendError
 from worker.llama.quantize.plan import QuantizeOptions, plan
 from worker.llama.quantize.target import quantize
@@ -50,7 +50,7 @@ def main(source: Path, text: Path, seconds: float) -> None:
             settings=Settings(threads=threads), threads=threads, bits=5.0, seconds=seconds,
             allow_requantize=True,
         )  # fmt: skip
-        fit = Fit(options)
+        fit = BestFit(options)
         estimate, imatrix, probes = result(fit.estimate(work))
         print(f"{probes} probes")
         elements = {tensor.name: tensor.elements for tensor in fit.header.tensors}
@@ -66,7 +66,7 @@ def main(source: Path, text: Path, seconds: float) -> None:
                 continue
             preset = fit.mix_of(name, estimate, made.encodings)
             encodings = estimate.best(preset.file_bytes)
-            recipe = Recipe(
+            recipe = MixRecipe(
                 format=FORMAT, type=label_of(encodings, elements), encodings=encodings,
                 imatrix="", imatrix_sha256=digest(imatrix), dataset="", budget=0,
             )  # fmt: skip

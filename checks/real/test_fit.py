@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.bench.fit.fit import Fit, FitOptions, FitReport, matrix_beside, recipe_beside
+from worker.bench.fit.fit import BestFit, FitOptions, FitReport, matrix_beside, recipe_beside
 from worker.bench.fit.recipe import read_recipe
 from worker.demo import HELDOUT_PATH, MODEL_PATH
 from worker.gguf.splits import open_header
@@ -23,7 +23,7 @@ def test_a_fit_is_written_measured_and_made_again(tmp_path: Path) -> None:
         source=MODEL_PATH, target=target, texts=(HELDOUT_PATH.read_text(),), dataset="heldout.txt",
         settings=Settings(threads=1), threads=1, bits=4.9, seconds=120.0,
     )  # fmt: skip
-    *_, report = Fit(options).events()
+    *_, report = BestFit(options).events()
     assert isinstance(report, FitReport)
     assert report.fit.kld is not None
     rivals = [mix.kld for mix in report.presets if mix.kld is not None]

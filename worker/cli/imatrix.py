@@ -112,7 +112,7 @@ def _job(arguments: argparse.Namespace) -> MatrixJob:
     )
     told = hashlib.sha256(repr((hashes, job.chunk, job.with_output)).encode()).hexdigest()
     job = msgspec.structs.replace(job, origin=origin_of(open_header(source), told))
-    if target.exists() and not arguments.force and _collected(target, job) is None:
+    if target.exists() and not arguments.force and _collection(target, job) is None:
         raise UsageError(
             f"{target} exists already, of other texts or another model.",
             hint="Name another file, or pass --force.",
@@ -120,7 +120,7 @@ def _job(arguments: argparse.Namespace) -> MatrixJob:
     return job
 
 
-def _collected(target: Path, job: MatrixJob) -> int | None:
+def _collection(target: Path, job: MatrixJob) -> int | None:
     """Chunks that an earlier run of the same left; None: the file is another one."""
     from worker.errors import ModelFileError
     from worker.gguf.imatrix import read_collected
@@ -133,7 +133,7 @@ def _collected(target: Path, job: MatrixJob) -> int | None:
 
 
 def _tell_kept(target: Path, job: MatrixJob) -> None:
-    chunks = _collected(target, job) if target.exists() else None
+    chunks = _collection(target, job) if target.exists() else None
     if chunks:
         sys.stderr.write(f"{target} has {quantity(chunks, 'chunk')}; the same command continues.\n")
 

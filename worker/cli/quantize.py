@@ -138,7 +138,7 @@ def _quantize(arguments: argparse.Namespace, settings: Settings, source: Path) -
 
 
 def _fit(arguments: argparse.Namespace, settings: Settings, source: Path) -> int:
-    from worker.bench.fit.fit import At, Fit, FitOptions, FitReport
+    from worker.bench.fit.fit import At, BestFit, FitOptions, FitReport
     from worker.bench.fit.room import weights_room
     from worker.bench.plan import GENERAL_TEXT, open_corpus
     from worker.model.config import load_config
@@ -161,7 +161,7 @@ def _fit(arguments: argparse.Namespace, settings: Settings, source: Path) -> int
         replace=arguments.force,
     )  # fmt: skip
     report: FitReport | None = None
-    with stage_progress() as show, contextlib.closing(Fit(options).events()) as events:
+    with stage_progress() as show, contextlib.closing(BestFit(options).events()) as events:
         for event in events:
             if isinstance(event, FitReport):
                 report = event

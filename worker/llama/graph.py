@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from worker.llama import library, signatures
 from worker.llama.library import native
-from worker.llama.signatures import VALUES, Tensor
+from worker.llama.signatures import VALUES, GgmlTensor
 
 MUL_MAT, MUL_MAT_ID = VALUES["GGML_OP_MUL_MAT"], VALUES["GGML_OP_MUL_MAT_ID"]
 _NONE = VALUES["GGML_OP_NONE"]
-_OP = Tensor.op.offset
+_OP = GgmlTensor.op.offset
 F32 = 0  # enum ggml_type
 
 
@@ -36,12 +36,12 @@ def op_of(node: int) -> int:
     return ctypes.c_int.from_address(node + _OP).value
 
 
-def tensor_at(address: int) -> Tensor:
+def tensor_at(address: int) -> GgmlTensor:
     """A view of the struct; valid as long as the graph's node."""
-    return Tensor.from_address(address)
+    return GgmlTensor.from_address(address)
 
 
-def name_of(tensor: Tensor) -> str:
+def name_of(tensor: GgmlTensor) -> str:
     """A weight's name, without the marks that a copy on a device has (`CUDA0#NAME#0`)."""
     name = tensor.name.decode("utf-8", "replace")
     return name.split("#")[1] if "#" in name else name

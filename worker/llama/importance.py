@@ -107,7 +107,7 @@ class Collector:
 
 
 def _experts(weight: Any, values: np.ndarray, ids: int) -> Sums:
-    """Rows go to the experts that `ids` [tokens, used] names for them.
+    """FloatRows go to the experts that `ids` [tokens, used] names for them.
 
     values: [1, tokens, used or 1, columns]
     """

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from worker.gguf.quant import ENCODINGS
 from worker.llama import library, signatures
 
-Rows = NDArray[np.float32]
+FloatRows = NDArray[np.float32]
 _TO_FLOAT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 NUMBERS = {encoding.name: number for number, encoding in ENCODINGS.items()}
 _F32, _F16 = NUMBERS["F32"], NUMBERS["F16"]
@@ -30,8 +30,8 @@ def _to_float(number: int) -> Any:
     return _TO_FLOAT(_lib().ggml_get_type_traits(number).contents.to_float)
 
 
-def decode(number: int, data: NDArray[np.uint8], columns: int) -> Rows:
-    """Rows of a tensor type from their bytes, [rows, columns]."""
+def decode(number: int, data: NDArray[np.uint8], columns: int) -> FloatRows:
+    """FloatRows of a tensor type from their bytes, [rows, columns]."""
     if number == _F32:
         return data.view("<f4").reshape(-1, columns)
     encoding = ENCODINGS[number]
@@ -40,7 +40,7 @@ def decode(number: int, data: NDArray[np.uint8], columns: int) -> Rows:
     return rows
 
 
-def encode(number: int, rows: Rows, importance: Rows | None) -> NDArray[np.uint8]:
+def encode(number: int, rows: FloatRows, importance: FloatRows | None) -> NDArray[np.uint8]:
     """The bytes of rows, [rows, columns]; a row is whole blocks.
 
     importance: of the columns, as llama.cpp's quantizer gets it
@@ -56,6 +56,6 @@ def encode(number: int, rows: Rows, importance: Rows | None) -> NDArray[np.uint8
     return data
 
 
-def round_rows(number: int, rows: Rows, importance: Rows | None) -> Rows:
+def round_rows(number: int, rows: FloatRows, importance: FloatRows | None) -> FloatRows:
     """What becomes of the rows in that tensor type."""
     return decode(number, encode(number, rows, importance), rows.shape[1])

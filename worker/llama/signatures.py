@@ -26,7 +26,7 @@ class TensorPlace(ctypes.Structure):
     _fields_ = (("pattern", _C), ("buft", _P))
 
 
-class Tensor(ctypes.Structure):
+class GgmlTensor(ctypes.Structure):
     """struct ggml_tensor"""
 
     _fields_ = (
@@ -112,7 +112,7 @@ ROUNDING: Signatures = (
 )
 TABLES = (DEVICES, PACKING, RPC, GRAPH, ROUNDING)
 STRUCTS = {
-    "ggml_tensor": Tensor,
+    "ggml_tensor": GgmlTensor,
     "ggml_type_traits": TypeTraits,
     "ggml_init_params": InitParams,
     "llama_model_tensor_buft_override": TensorPlace,

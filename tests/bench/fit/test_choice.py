@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from worker.bench.fit import choice
-from worker.bench.fit.choice import Option, choose, smallest
+from worker.bench.fit.choice import EncodingOption, choose, smallest
 
 
-def problem(tensors: int, seed: int, scale: int = 1) -> list[list[Option]]:
+def problem(tensors: int, seed: int, scale: int = 1) -> list[list[EncodingOption]]:
     """Random tensors with four encodings each: more bytes, less harm."""
     rng = np.random.default_rng(seed)
     return [
         [
-            Option(f"E{index}", int(nbytes) * scale, float(harm))
+            EncodingOption(f"E{index}", int(nbytes) * scale, float(harm))
             for index, (nbytes, harm) in enumerate(
                 zip(np.sort(rng.integers(1, 60, 4)), -np.sort(-rng.random(4)), strict=True)
             )
@@ -25,7 +25,7 @@ def problem(tensors: int, seed: int, scale: int = 1) -> list[list[Option]]:
     ]
 
 
-def totals(chosen: tuple[Option, ...] | list[Option]) -> tuple[int, float]:
+def totals(chosen: tuple[EncodingOption, ...] | list[EncodingOption]) -> tuple[int, float]:
     """Bytes and harm of a choice."""
     return sum(each.nbytes for each in chosen), sum(each.harm for each in chosen)
 

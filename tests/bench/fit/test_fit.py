@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from worker.bench.fit.fit import (
+    BestFit,
     Estimate,
-    Fit,
     FitOptions,
     FitReport,
     factors_of,
@@ -22,7 +22,7 @@ from worker.bench.fit.harm import rows_of, weigh
 from worker.bench.fit.jobs import MatrixJob, ProbeJob, ProbeMade, WeighJob
 from worker.bench.fit.matrix import make_matrix
 from worker.bench.fit.probes import probe
-from worker.bench.fit.recipe import Recipe, digest, read_recipe, write_recipe
+from worker.bench.fit.recipe import MixRecipe, digest, read_recipe, write_recipe
 from worker.bench.fit.room import weights_room
 from worker.demo import HELDOUT_PATH, MODEL_PATH
 from worker.errors import UsageError
@@ -61,13 +61,13 @@ def options(target: Path, **changes: object) -> FitOptions:
 
 def report_of(options: FitOptions) -> FitReport:
     """Run it to the end."""
-    *_, last = Fit(options).events()
+    *_, last = BestFit(options).events()
     assert isinstance(last, FitReport)
     return last
 
 
 def test_rounding_is_that_of_the_file(imatrix: Path, tmp_path: Path) -> None:
-    """Rows rounded in memory have the numbers that llama.cpp's quantizer writes."""
+    """FloatRows rounded in memory have the numbers that llama.cpp's quantizer writes."""
     target = tmp_path / "q4.gguf"
     quantize(MODEL_PATH, target, "Q4_K_S", threads=1, imatrix=imatrix)
     made, source = open_header(target), open_header(MODEL_PATH)
@@ -109,7 +109,7 @@ def test_a_recipe_makes_the_same_bytes(imatrix: Path, tmp_path: Path) -> None:
     """The file has the recipe's encodings and says so; with another matrix it is refused, and so
     is a recipe for another model."""
     header = open_header(MODEL_PATH)
-    recipe = Recipe(
+    recipe = MixRecipe(
         format=1, type="Q3_K_M", encodings={Q: "Q6_K", UP: "F16"}, imatrix=imatrix.name,
         imatrix_sha256=digest(imatrix), dataset="text.txt", budget=7,
     )  # fmt: skip

@@ -112,7 +112,7 @@ class CellsRun:
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             model=model,
             context=context,
-            scored=scored_of(context),
+            scored=num_scored(context),
             levels=tuple(levels),
             recommended=recommend(levels),
         )
@@ -127,7 +127,7 @@ def sizes_of(plan: BenchPlan, file: File) -> Sizes:
     )
 
 
-def scored_of(context: int) -> int:
+def num_scored(context: int) -> int:
     """Tokens of a window that are compared."""
     return min(SCORED, context // 2)
 

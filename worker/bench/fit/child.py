@@ -13,7 +13,7 @@ import msgspec
 
 from worker import log
 from worker.bench.fit.harm import weigh
-from worker.bench.fit.jobs import Job, MatrixJob, ProbeJob, ScoreJob, WeighJob
+from worker.bench.fit.jobs import FitJob, MatrixJob, MixScoreJob, ProbeJob, WeighJob
 from worker.bench.fit.matrix import make_matrix
 from worker.bench.fit.probes import probe
 from worker.bench.fit.score import score_file
@@ -32,7 +32,7 @@ def main() -> None:
     asked = parent.receive()
     if asked is None:
         return
-    job: Job = msgspec.json.decode(asked, type=Job)
+    job: FitJob = msgspec.json.decode(asked, type=FitJob)
     if not isinstance(job, MatrixJob):
         parent.leave_with()
 
@@ -54,7 +54,7 @@ def main() -> None:
                 section = weigh(job, report)
             case ProbeJob():
                 section = probe(job, report)
-            case ScoreJob():
+            case MixScoreJob():
                 section = score_file(job, report)
         send(Result(section=msgspec.Raw(msgspec.json.encode(section))))
     except WorkerError as error:

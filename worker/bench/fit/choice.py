@@ -16,7 +16,7 @@ import numpy as np
 _UNITS = 40_000
 
 
-class Option(NamedTuple):
+class EncodingOption(NamedTuple):
     """What one tensor takes and harms in an encoding."""
 
     encoding: str
@@ -24,12 +24,12 @@ class Option(NamedTuple):
     harm: float
 
 
-def smallest(options: Sequence[Sequence[Option]]) -> int:
+def smallest(options: Sequence[Sequence[EncodingOption]]) -> int:
     """The fewest bytes that all can have."""
     return sum(min(each.nbytes for each in tensor) for tensor in options)
 
 
-def choose(options: Sequence[Sequence[Option]], budget: int) -> list[Option]:
+def choose(options: Sequence[Sequence[EncodingOption]], budget: int) -> list[EncodingOption]:
     """An option of each tensor, within `budget` bytes in all. Raises ValueError if none are."""
     spare = budget - smallest(options)
     if spare < 0:
@@ -52,7 +52,7 @@ def choose(options: Sequence[Sequence[Option]], budget: int) -> list[Option]:
             reached[width:][is_better] = harms[is_better]
             taken[place, width:][is_better] = index
         best = reached
-    chosen, left = list[Option](), units
+    chosen, left = list[EncodingOption](), units
     for place in reversed(range(len(options))):
         option = options[place][int(taken[place, left])]
         chosen.append(option)
@@ -61,7 +61,9 @@ def choose(options: Sequence[Sequence[Option]], budget: int) -> list[Option]:
     return _spend(options, chosen, budget - sum(option.nbytes for option in chosen))
 
 
-def _spend(options: Sequence[Sequence[Option]], chosen: list[Option], left: int) -> list[Option]:
+def _spend(
+    options: Sequence[Sequence[EncodingOption]], chosen: list[EncodingOption], left: int
+) -> list[EncodingOption]:
     """Exchange options as long as one saves harm for the bytes that are left."""
     while True:
         gains = [

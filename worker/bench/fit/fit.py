@@ -14,18 +14,18 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from worker.bench.fit.choice import Option, choose
+from worker.bench.fit.choice import EncodingOption, choose
 from worker.bench.fit.jobs import (
-    Job,
+    FitJob,
     MatrixJob,
     MatrixMade,
+    MixScoreJob,
     ProbeJob,
     ProbeMade,
-    ScoreJob,
     WeighJob,
     ask,
 )
-from worker.bench.fit.recipe import FORMAT, Recipe, digest, write_recipe
+from worker.bench.fit.recipe import FORMAT, MixRecipe, digest, write_recipe
 from worker.bench.sections import Divergence
 from worker.errors import BackendError, UsageError
 from worker.files import check_room
@@ -84,7 +84,7 @@ class At(msgspec.Struct, frozen=True):
     share: float
 
 
-Events = Generator[Said | At, None, T]
+FitEvents = Generator[Said | At, None, T]
 
 
 class FitOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,7 +129,7 @@ class FitReport(msgspec.Struct, frozen=True, kw_only=True):
 
     source: str
     target: str
-    recipe: Recipe
+    recipe: MixRecipe
     fit: Mix
     presets: tuple[Mix, ...]
     better: str | None
@@ -164,15 +164,15 @@ class Estimate:
         self.names = tuple(errors)
         self.options = [self._options(name) for name in self.names]
 
-    def _options(self, name: str) -> list[Option]:
+    def _options(self, name: str) -> list[EncodingOption]:
         """Encodings of a tensor that no other one of its beats in bytes and harm."""
         own = ENCODINGS[self._tensors[name].type].name
         every = [
-            Option(kind, size_in(self._tensors[name], kind), self.harm(name, kind))
+            EncodingOption(kind, size_in(self._tensors[name], kind), self.harm(name, kind))
             for kind in (*self._errors[name], own)
         ]
         every.sort(key=lambda option: (option.nbytes, option.harm))
-        front: list[Option] = []
+        front: list[EncodingOption] = []
         for option in every:
             if not front or option.harm < front[-1].harm:
                 front.append(option)
@@ -222,7 +222,7 @@ def split_texts(texts: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
     return tuple(first), "".join(rest)
 
 
-class Fit:
+class BestFit:
     """One run over one model."""
 
     def __init__(self, options: FitOptions) -> None:
@@ -247,7 +247,7 @@ class Fit:
             estimate, imatrix, probes = yield from self.estimate(work)
             wanted = self._bytes_wanted()
             encodings = estimate.best(wanted)
-            recipe = Recipe(
+            recipe = MixRecipe(
                 format=FORMAT, type=label_of(encodings, self._elements()), encodings=encodings,
                 imatrix=imatrix.name, imatrix_sha256=digest(imatrix), dataset=options.dataset,
                 budget=wanted,
@@ -260,7 +260,7 @@ class Fit:
         yield FitReport(
             source=str(options.source), target=str(options.target), recipe=recipe, fit=fit,
             presets=tuple(presets), better=better, kept=better is None and not options.dry_run,
-            unquantized=self._unquantized(estimate), probes=probes,
+            unquantized=self._rest(estimate), probes=probes,
             seconds=time.monotonic() - begun,
         )  # fmt: skip
 
@@ -284,7 +284,7 @@ class Fit:
     def _elements(self) -> dict[str, int]:
         return {tensor.name: tensor.elements for tensor in self.header.tensors}
 
-    def _unquantized(self, estimate: Estimate) -> tuple[str, ...]:
+    def _rest(self, estimate: Estimate) -> tuple[str, ...]:
         """Matrices that stay as they are."""
         return tuple(
             each.name
@@ -333,7 +333,7 @@ class Fit:
             estimate=estimate.total(encodings),
         )
 
-    def estimate(self, work: Path) -> Events[tuple[Estimate, Path, int]]:
+    def estimate(self, work: Path) -> FitEvents[tuple[Estimate, Path, int]]:
         """What tensors harm, the importance matrix, and how many probes there were."""
         options = self._options
         plain = yield from self._plain_source(work)
@@ -396,7 +396,7 @@ class Fit:
                 left -= tensors[name].elements
         return found
 
-    def _plain_source(self, work: Path) -> Events[Path]:
+    def _plain_source(self, work: Path) -> FitEvents[Path]:
         """The source, or what it is in F16: probes exchange its weights in memory."""
         if not self.is_quantized:
             return self._options.source
@@ -406,7 +406,7 @@ class Fit:
         quantize(self._options.source, path, "F16", threads=self._options.threads, options=again)
         return path
 
-    def _matrix(self, plain: Path, work: Path) -> Events[Path]:
+    def _matrix(self, plain: Path, work: Path) -> FitEvents[Path]:
         """The matrix that was given, or one of our own; the speed is measured with it."""
         options = self._options
         given, target = options.imatrix, matrix_beside(options.target)
@@ -462,7 +462,7 @@ class Fit:
 
     def _presets(
         self, estimate: Estimate, imatrix: Path, nbytes: int, bits: float
-    ) -> Events[list[Mix]]:
+    ) -> FitEvents[list[Mix]]:
         """Presets of at most that size, the best by the estimate first."""
         found: list[Mix] = []
         near = [
@@ -480,8 +480,8 @@ class Fit:
         return found
 
     def _measure(
-        self, work: Path, recipe: Recipe, imatrix: Path, fit: Mix, presets: list[Mix]
-    ) -> Events[tuple[Mix, list[Mix], str | None]]:
+        self, work: Path, recipe: MixRecipe, imatrix: Path, fit: Mix, presets: list[Mix]
+    ) -> FitEvents[tuple[Mix, list[Mix], str | None]]:
         """Write the fit and measure it beside the best presets; it gets its name if it is not
         worse."""
         options, reference = self._options, work / "reference"
@@ -492,14 +492,14 @@ class Fit:
         yield At("writing the fit", 0.0)
         quantize(options.source, partial, recipe.type, threads=options.threads, options=again)
         divergence = yield from self.score("measuring the fit", partial, reference)
-        fit = _measured(fit, divergence, partial.stat().st_size)
+        fit = _with_measure(fit, divergence, partial.stat().st_size)
         for place, preset in enumerate(presets[:_RIVALS]):
             path = work / f"{preset.name}.gguf"
             plain = QuantizeOptions(imatrix=imatrix, allow_requantize=True)
             yield At(f"writing {preset.name}", 0.0)
             quantize(options.source, path, preset.name, threads=options.threads, options=plain)
             found = yield from self.score(f"measuring {preset.name}", path, reference)
-            presets[place] = _measured(preset, found, path.stat().st_size)
+            presets[place] = _with_measure(preset, found, path.stat().st_size)
             path.unlink()
         rivals = [mix for mix in presets if mix.kld is not None]
         best = min(rivals, key=lambda mix: mix.kld or 0.0, default=None)
@@ -511,13 +511,13 @@ class Fit:
 
     def score(
         self, doing: str, path: Path, place: Path, *, writes: bool = False
-    ) -> Events[Divergence]:
-        job = ScoreJob(path=str(path), settings=self._options.settings, text=self._held_out,
+    ) -> FitEvents[Divergence]:
+        job = MixScoreJob(path=str(path), settings=self._options.settings, text=self._held_out,
                        place=str(place), writes=writes, window=self._window,
                        windows=self._windows())  # fmt: skip
         return (yield from self._job(doing, job, Divergence))
 
-    def _job(self, doing: str, job: Job, kind: type[T]) -> Events[T]:
+    def _job(self, doing: str, job: FitJob, kind: type[T]) -> FitEvents[T]:
         shares = ask(job, kind)
         yield At(doing, 0.0)
         with contextlib.closing(shares):
@@ -556,7 +556,7 @@ def layer_of(name: str) -> int:
 
 
 def factors_of(groups: tuple[dict[str, str], ...], made: list[ProbeMade]) -> dict[str, float]:
-    """Tensor -> nats for a unit of its error, by its group's probe.
+    """GgmlTensor -> nats for a unit of its error, by its group's probe.
 
     A probe that shows nothing gets the smallest factor of all: nothing is without harm.
     """
@@ -603,7 +603,7 @@ def label_of(encodings: Mapping[str, str], elements: Mapping[str, int]) -> str:
     return "Q8_0"
 
 
-def _measured(mix: Mix, found: Divergence, nbytes: int) -> Mix:
+def _with_measure(mix: Mix, found: Divergence, nbytes: int) -> Mix:
     error = found.kld_mean_error_windows or found.kld_mean_error
     return msgspec.structs.replace(
         mix, kld=found.kld_mean, error=error, same_top=found.same_top, file_bytes=nbytes

@@ -29,11 +29,11 @@ from worker.gguf.header import Header, TensorInfo
 from worker.gguf.imatrix import Importance, read_imatrix
 from worker.gguf.quant import ENCODINGS
 from worker.gguf.splits import open_header
-from worker.llama.rounding import NUMBERS, Rows, decode, round_rows
+from worker.llama.rounding import NUMBERS, FloatRows, decode, round_rows
 
 
 def weigh(job: WeighJob, report: Callable[[float], None]) -> dict[str, dict[str, float]]:
-    """Tensor -> encoding -> its error, estimated from evenly spaced rows."""
+    """GgmlTensor -> encoding -> its error, estimated from evenly spaced rows."""
     header, importance = open_header(Path(job.path)), read_imatrix(job.imatrix)
     tensors = [tensor for tensor in header.tensors if tensor.name in job.candidates]
     done, found = 0, dict[str, dict[str, float]]()
@@ -61,14 +61,14 @@ def _weigh(
     return errors
 
 
-def error_of(rows: Rows, number: int, columns: Rows | None) -> float:
+def error_of(rows: FloatRows, number: int, columns: FloatRows | None) -> float:
     """The weighted squared error of rows in a tensor type."""
     squares = np.square(rows - round_rows(number, rows, columns), dtype=np.float64)
     weights = np.ones(rows.shape[1]) if columns is None else columns
     return float(squares.sum(axis=0) @ weights)
 
 
-def columns_of(importance: Importance, tensor: TensorInfo, expert: int) -> Rows | None:
+def columns_of(importance: Importance, tensor: TensorInfo, expert: int) -> FloatRows | None:
     """The importance of the columns of one expert, or of the only matrix."""
     values = importance.entries.get(tensor.name)
     if values is None:
@@ -77,8 +77,8 @@ def columns_of(importance: Importance, tensor: TensorInfo, expert: int) -> Rows 
     return np.ascontiguousarray(parts[expert if len(parts) > 1 else 0])
 
 
-def rows_of(header: Header, tensor: TensorInfo, rows: NDArray[np.intp]) -> Rows:
-    """Rows of a tensor as floats."""
+def rows_of(header: Header, tensor: TensorInfo, rows: NDArray[np.intp]) -> FloatRows:
+    """FloatRows of a tensor as floats."""
     data = stored_rows(header, tensor)[rows]
     return np.ascontiguousarray(decode(tensor.type, data.reshape(-1), tensor.shape[0]))
 

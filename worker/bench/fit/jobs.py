@@ -95,7 +95,7 @@ class ProbeMade(msgspec.Struct, frozen=True):
     error: float
 
 
-class ScoreJob(msgspec.Struct, frozen=True, kw_only=True, tag="score"):
+class MixScoreJob(msgspec.Struct, frozen=True, kw_only=True, tag="score"):
     """Measure a file's divergence; the reference writes its rows to `place`."""
 
     path: str
@@ -107,18 +107,18 @@ class ScoreJob(msgspec.Struct, frozen=True, kw_only=True, tag="score"):
     windows: int
 
 
-Job = MatrixJob | WeighJob | ProbeJob | ScoreJob
+FitJob = MatrixJob | WeighJob | ProbeJob | MixScoreJob
 Sections = {
     MatrixJob: MatrixMade,
     WeighJob: dict[str, dict[str, float]],
     ProbeJob: list[ProbeMade],
-    ScoreJob: Divergence,
+    MixScoreJob: Divergence,
 }
 Frame = Progress | Failure | Result
 Progressing = Generator[float, None, T]
 
 
-def ask(job: Job, kind: type[T]) -> Progressing[T]:
+def ask(job: FitJob, kind: type[T]) -> Progressing[T]:
     """Do the job in a child process; yields the share done. Raises BackendError.
 
     A matrix that is closed amid its work is written as far as it is.

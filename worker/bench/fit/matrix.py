@@ -43,7 +43,7 @@ def make_matrix(
         collector.add_chunk()  # what the warm-up computed
         collector.sums.clear()
         chunks = cut_chunks(job.texts, backend.vocab, job.chunk)[: job.chunks]
-        known = _known(job)
+        known = _earlier(job)
         begun = done = min(known.chunks, len(chunks)) if known else 0
         if known:
             collector.sums = dict(known.sums)
@@ -63,7 +63,7 @@ def make_matrix(
         _save(job, collector, done)
     return MatrixMade(
         chunks=done, wanted=len(chunks), chunk=job.chunk, begun=begun,
-        seconds=time.monotonic() - clock, rare=_collected(job, collector, done).rare_experts,
+        seconds=time.monotonic() - clock, rare=_collection(job, collector, done).rare_experts,
     )  # fmt: skip
 
 
@@ -74,7 +74,7 @@ def origin_of(header: Header, asked: str) -> str:
     return hashlib.sha256(repr(told).encode()).hexdigest()
 
 
-def _known(job: MatrixJob) -> Collected | None:
+def _earlier(job: MatrixJob) -> Collected | None:
     """What an earlier run of the same origin left."""
     try:
         known = read_collected(Path(job.target))
@@ -83,7 +83,7 @@ def _known(job: MatrixJob) -> Collected | None:
     return known if known.origin == job.origin else None
 
 
-def _collected(job: MatrixJob, collector: Collector, chunks: int) -> Collected:
+def _collection(job: MatrixJob, collector: Collector, chunks: int) -> Collected:
     return Collected(
         sums=collector.sums, dataset=job.dataset, chunks=chunks, chunk_size=job.chunk,
         origin=job.origin,
@@ -92,7 +92,7 @@ def _collected(job: MatrixJob, collector: Collector, chunks: int) -> Collected:
 
 def _save(job: MatrixJob, collector: Collector, chunks: int) -> None:
     with atomic_write(Path(os.fspath(job.target))) as partial:
-        write_imatrix(partial, _collected(job, collector, chunks))
+        write_imatrix(partial, _collection(job, collector, chunks))
 
 
 def cut_chunks(texts: tuple[str, ...], vocab: Vocab, width: int) -> Ids:

@@ -16,7 +16,7 @@ FORMAT = 1
 _KEYS = "worker.fit."
 
 
-class Recipe(msgspec.Struct, frozen=True, kw_only=True):
+class MixRecipe(msgspec.Struct, frozen=True, kw_only=True):
     """type     name of the level that stands in the file
     encodings  tensor -> encoding
     imatrix    name of the importance matrix, which lies beside the recipe
@@ -58,16 +58,16 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def write_recipe(path: Path, recipe: Recipe) -> None:
+def write_recipe(path: Path, recipe: MixRecipe) -> None:
     """Write it for people and programs; whole or not at all."""
     with atomic_write(path) as partial:
         partial.write_bytes(msgspec.json.format(msgspec.json.encode(recipe)) + b"\n")
 
 
-def read_recipe(path: Path, header: Header) -> Recipe:
+def read_recipe(path: Path, header: Header) -> MixRecipe:
     """A recipe for the model with this header. Raises UsageError."""
     try:
-        recipe = msgspec.json.decode(path.read_bytes(), type=Recipe)
+        recipe = msgspec.json.decode(path.read_bytes(), type=MixRecipe)
     except OSError as error:
         raise UsageError(
             f"{path} cannot be read: {error.strerror}.", hint="Name a recipe."

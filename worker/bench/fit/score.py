@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from worker.bench.fit.jobs import ScoreJob
+from worker.bench.fit.jobs import MixScoreJob
 from worker.bench.quality.reference import ReferenceRows, condense, shape_of
 from worker.bench.quality.scoring import WindowScores, compare, summarise
 from worker.bench.quality.windows import chunk_outputs, cut, logits_of
@@ -17,7 +17,7 @@ from worker.lifecycle.prepared import prepare
 from worker.model.config import load_config
 
 
-def score_file(job: ScoreJob, report: Callable[[float], None]) -> Divergence:
+def score_file(job: MixScoreJob, report: Callable[[float], None]) -> Divergence:
     """Compare with the rows at `place`, or write them."""
     path = Path(job.path)
     settings = msgspec.structs.replace(
