@@ -22,7 +22,7 @@ from worker.llama.quantize.plan import QuantizeOptions, plan
 from worker.llama.quantize.target import quantize
 from worker.settings import Settings
 
-PRESETS = ("IQ3_XXS", "IQ3_S", "Q3_K_M", "IQ4_XS", "Q4_K_S", "Q4_K_M")
+PRESETS = ("IQ3_XXS", "Q3_K_S", "Q3_K_M", "IQ4_XS", "Q4_K_S", "Q4_K_M")
 
 T = TypeVar("T")
 

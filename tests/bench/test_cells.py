@@ -62,7 +62,7 @@ def test_needles_stand_in_the_text_once() -> None:
         vocab = Vocab(weights.handle, 512)
         ids = vocab.tokenize(HELDOUT_PATH.read_text()[:3000], add_special=True, parse_special=False)
         hay = haystack(np.array(ids[:400], np.int32), vocab, 0)
-        text = b"".join(vocab.pieces[token] for token in hay.tokens).decode()
+        text = b"".join(vocab.pieces[int(token)] for token in hay.tokens).decode()
         answers = [b"".join(vocab.pieces[t] for t in end).decode().strip() for end in hay.endings]
     assert len(hay.asked) == len(set(answers)) == NEEDLES
     assert all(text.count(f" is {answer}.") == 1 for answer in answers)

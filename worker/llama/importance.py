@@ -107,11 +107,11 @@ class Collector:
 
 
 def _experts(weight: Any, values: np.ndarray, ids: int) -> Sums:
-    """FloatRows go to the experts that `ids` [tokens, used] names for them.
+    """Rows go to the experts that `ids` [tokens, used] names for them.
 
     values: [1, tokens, used or 1, columns]
     """
-    chosen = values_of(ids, np.int32)[0, 0]
+    chosen: NDArray[np.int32] = values_of(ids, np.int32)[0, 0]
     tokens, slots = np.divmod(np.arange(chosen.size), chosen.shape[1])
     experts: NDArray[np.int32] = chosen.reshape(-1)
     order = np.argsort(experts, kind="stable")

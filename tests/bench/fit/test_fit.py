@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -51,11 +52,12 @@ def imatrix(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def options(target: Path, **changes: object) -> FitOptions:
+def options(target: Path, **changes: Any) -> FitOptions:
     """A short fit of the demo model."""
+    changes.setdefault("bits", 4.5)
     return FitOptions(
         source=MODEL_PATH, target=target, texts=(TEXT,), dataset="text.txt", settings=SETTINGS,
-        threads=1, seconds=1.0, chunks=2, **{"bits": 4.5, **changes},
+        threads=1, seconds=1.0, chunks=2, **changes,
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,7 +78,7 @@ def columns_of(importance: Importance, tensor: TensorInfo, expert: int) -> Float
     return np.ascontiguousarray(parts[expert if len(parts) > 1 else 0])
 
 
-def rows_of(header: Header, tensor: TensorInfo, rows: NDArray[np.intp]) -> FloatRows:
+def rows_of(header: Header, tensor: TensorInfo, rows: NDArray[np.integer[Any]]) -> FloatRows:
     """FloatRows of a tensor as floats."""
     data = stored_rows(header, tensor)[rows]
     return np.ascontiguousarray(decode(tensor.type, data.reshape(-1), tensor.shape[0]))
