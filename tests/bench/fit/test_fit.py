@@ -27,7 +27,7 @@ from worker.bench.fit.recipe import MixRecipe, digest, read_recipe, write_recipe
 from worker.bench.fit.room import weights_room
 from worker.demo import HELDOUT_PATH, MODEL_PATH
 from worker.errors import UsageError
-from worker.gguf.imatrix import read_imatrix
+from worker.gguf.imatrix import Collected, Sums, read_imatrix, write_imatrix
 from worker.gguf.quant import ENCODINGS
 from worker.gguf.splits import open_header
 from worker.llama.quantize.target import quantize
@@ -152,6 +152,18 @@ def test_a_size_that_no_mix_has_is_refused(imatrix: Path, tmp_path: Path) -> Non
     with pytest.raises(UsageError, match=r"smallest one takes 1\.\d MiB"):
         report_of(asked)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_matrix_of_another_model_is_refused(tmp_path: Path) -> None:
+    """It says so before anything is probed, and nothing is left."""
+    other = tmp_path / "other.gguf"
+    sums = {"other.weight": Sums(np.ones((1, 4)), np.ones(1, np.int64))}
+    write_imatrix(
+        other, Collected(sums=sums, dataset="", chunks=1, chunk_size=1, origin="")
+    )  # fmt: skip
+    with pytest.raises(UsageError, match="has none of this model's tensors"):
+        report_of(options(tmp_path / "fit.gguf", imatrix=other))
+    assert list(tmp_path.iterdir()) == [other]
 
 
 def test_the_context_leaves_its_rest_to_the_weights() -> None:

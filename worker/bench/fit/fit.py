@@ -347,6 +347,11 @@ class BestFit:
             for tensor in header.tensors
             if pure.encodings[tensor.name] == "Q8_0"
         }
+        if not tensors.keys() & importance.entries.keys():
+            raise UsageError(
+                f"The importance matrix {imatrix.name} has none of this model's tensors.",
+                hint="Make one for this model with `worker imatrix`.",
+            )
         candidates = {name: kinds_for(each, importance) for name, each in tensors.items()}
         fixed = self._overhead() + sum(
             align(tensor.nbytes, _ALIGNMENT)
