@@ -15,7 +15,7 @@ from worker.values import AdapterSpec
 DEFAULT_PARALLEL = 4
 LOG_LEVELS = ("debug", "info", "warning", "error")
 _BACKENDS = ("cpu", "cuda", "metal", "vulkan", "rpc")
-_CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 _INT32 = 2**31 - 1
 _SECRET = frozenset({"api_key", "callback_url", "heartbeat_url", "hf_token"})
 
@@ -266,9 +266,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "most tokens computed at once inside a step (512)", env="LLAMA_ARG_UBATCH")] = 512
     max_stall_ms: Annotated[int, Option("--max-stall-ms", values.integer(1, 60_000),
         "milliseconds that running streams may wait while a prompt is processed (400)")] = 400
-    cache_type_k: Annotated[str, Option("--cache-type-k -ctk", values.one_of(*_CACHE_TYPES),
+    cache_type_k: Annotated[str, Option("--cache-type-k -ctk", values.one_of(*CACHE_TYPES),
         "data type of K in the KV cache (f16)", "TYPE")] = "f16"
-    cache_type_v: Annotated[str, Option("--cache-type-v -ctv", values.one_of(*_CACHE_TYPES),
+    cache_type_v: Annotated[str, Option("--cache-type-v -ctv", values.one_of(*CACHE_TYPES),
         "data type of V in the KV cache (f16)", "TYPE")] = "f16"
     cache_ram: Annotated[int | None, Option("--cache-ram -cram", values.integer(-1, _INT32),
         "host memory in MiB for the states of ended conversations; 0 keeps none (-1: fitted to "

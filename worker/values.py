@@ -97,6 +97,42 @@ def duration(low: float, high: float) -> Callable[[str], float]:
     return read
 
 
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) *([KMGT]?)(i?)B?", re.IGNORECASE)
+
+
+def size(text: str) -> int:
+    """Bytes, such as 6GiB, 800M or 6GB, which is less. Raises ValueError."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or not float(match[1]):
+        raise ValueError(f"must be a size such as 6GiB or 800MiB, not {text!r}")
+    power = " KMGT".index(match[2].upper() or " ")
+    is_decimal = match[2] and not match[3] and text.strip().upper().endswith("B")
+    return int(float(match[1]) * (1000 if is_decimal else 1024) ** power)
+
+
+_CELLS = re.compile(r"k:(\w+)/v:(\w+)|(\w+)")
+
+
+def cells(*types: str) -> Callable[[str], tuple[str, str]]:
+    """Reads types of keys and values: `q8_0`, or `k:q8_0/v:q4_0`."""
+    one = one_of(*types)
+
+    def read(text: str) -> tuple[str, str]:
+        match = _CELLS.fullmatch(text.strip().lower())
+        if match is None:
+            raise ValueError(f"must be a type such as q8_0, or k:q8_0/v:q4_0, not {text!r}")
+        keys, values = (match[3], match[3]) if match[3] else (match[1], match[2])
+        return one(keys), one(values)
+
+    return read
+
+
+def cells_list(*types: str) -> Callable[[str], tuple[tuple[str, str], ...]]:
+    """Reads several of `cells`, behind commas."""
+    one = cells(*types)
+    return lambda text: tuple(dict.fromkeys(one(part) for part in text.split(",") if part.strip()))
+
+
 def inverse(low: float, high: float) -> Callable[[str], float]:
     """Reads a number whose inverse is from `low` to `high`; that is the value."""
     return lambda text: 1 / number(1 / high, 1 / low)(text)

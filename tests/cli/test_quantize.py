@@ -118,3 +118,25 @@ def test_split_files_in_large_letters(out: Path, tmp_path: Path) -> None:
     assert main(["quantize", str(source), str(out / "m.gguf"), "q8_0"]) == 0
     assert load_config(out / "m.gguf").quant == "Q8_0"
     assert main(["quantize", str(source), str(out / "n.gguf"), "q4_0", "--dry-run"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ([], "Name one of TYPE, --fit SIZE, --bits B and --recipe FILE"),
+        (["Q4_K_M", "--bits", "4.3"], "Name one of TYPE"),
+        (["--bits", "4.3", "--fit", "6GiB"], "exclude each other"),
+        (["--fit", "6 bananas"], "must be a size such as 6GiB"),
+        (["--fit", "6GiB", "--cells", "q9"], "--cells must be one of"),
+        (["--bits", "4.3", "--ctx-size", "512"], "--ctx-size is for --fit"),
+        (["--recipe", "absent.json"], "absent.json cannot be read"),
+        (["--bits", "4.3", "--imatrix", "absent.gguf"], "absent.gguf cannot be read"),
+    ],
+)
+def test_a_fit_that_makes_no_sense(
+    more: list[str], told: str, source: Path, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One sentence with the next step, and nothing is written."""
+    assert main(["quantize", str(source), str(out / "m.gguf"), *more]) != 0
+    assert told in capsys.readouterr().err
+    assert not list(out.iterdir())

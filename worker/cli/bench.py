@@ -25,8 +25,8 @@ from worker.files import cache_folder
 from worker.gguf.split_name import is_gguf
 from worker.hub.catalog import load_catalog
 from worker.hub.name import Named, parse
-from worker.settings import Settings
-from worker.values import duration, number
+from worker.settings import CACHE_TYPES, Settings
+from worker.values import cells_list, duration, number
 
 if TYPE_CHECKING:
     from worker.bench.plan import BenchPlan, Level
@@ -68,6 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--decisions", nargs="?", const="", dest="asked", metavar="FILE.jsonl",
         help="measure how well each level answers typed questions, ours or those of FILE.jsonl, "
         "and write MODEL.gguf.decisions.json for `worker serve`")  # fmt: skip
+    add("--cells", metavar="A,B", type=reader(cells_list(*CACHE_TYPES)),
+        help="compare types of KV cells on contexts of 2,048 tokens, such as "
+        "f16,q8_0,q4_0,k:q8_0/v:q4_0; the first is what others are measured against")  # fmt: skip
     add("--no-quality", action="store_true", help="speed and memory only")
     add("--time", type=reader(duration(10, 7 * 86_400)), metavar="TIME",
         help="what the run may take, such as 90s, 5m or 1h: if that is too short for everything, "
@@ -126,6 +129,16 @@ def run(arguments: argparse.Namespace) -> int:
             raise UsageError("An embedding model decides nothing.", hint="Leave --decisions out.")
         with _end_well():
             return compare(plan, cache, questions, out, as_json=arguments.json)
+    if arguments.cells:
+        from worker.cli.bench_cells import compare as compare_cells
+
+        if makes_vectors or plan.corpus is None:
+            raise UsageError(
+                "Cells are compared by the text that a model continues.",
+                hint="Name a model that writes text, and leave --no-quality out.",
+            )
+        with _end_well():
+            return compare_cells(plan, cache, arguments.cells, out, as_json=arguments.json)
     if makes_vectors:
         return _compare_vectors(plan, cache, out, as_json=arguments.json)
     bench = Bench(plan, cache)
@@ -216,7 +229,8 @@ def _plan(arguments: argparse.Namespace) -> tuple[BenchPlan, bool]:
         read_imatrix(arguments.imatrix)
     corpus = None
     own = open_questions(Path(arguments.questions)) if arguments.questions else None
-    if not arguments.no_quality and (len(levels) > 1 or arguments.text or own or makes_vectors):
+    asks = len(levels) > 1 or arguments.text or own or makes_vectors or arguments.cells
+    if not arguments.no_quality and asks:
         default = HELDOUT_PATH if is_demo else GENERAL_TEXT
         corpus = open_corpus(Path(arguments.text) if arguments.text else default)
     effort = "quick" if arguments.quick else "thorough" if arguments.thorough else "normal"
@@ -260,7 +274,7 @@ def levels_of(
         texts = arguments.models or [settings.model]
         paths = [model_path(msgspec.structs.replace(settings, model=text)) for text in texts]
         if len(paths) == 1:
-            if settings.lora and quants is None:
+            if (settings.lora or arguments.cells) and quants is None:
                 quants = []
             if arguments.quick and quants is None:
                 return levels_of_source(paths[0], None, arguments.reference, usual=QUICK_QUANTS)

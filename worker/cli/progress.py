@@ -70,6 +70,28 @@ def load_progress(name: str, doing: str = "loading") -> Generator[Callable[[floa
 
 
 @contextlib.contextmanager
+def stage_progress() -> Generator[Callable[[str, float], None]]:
+    """A bar on stderr for one stage after the other; without a terminal a line when each begins.
+
+    Yields a function that takes what is being done and the share of it that is done.
+    """
+    doing = ""
+    with bar_on_stderr("{task.description}", _rich()[1].TimeElapsedColumn()) as progress:
+        bar = progress.add_task("", total=1.0)
+
+        def show(stage: str, share: float) -> None:
+            nonlocal doing
+            if stage != doing:
+                doing = stage
+                progress.reset(bar, description=stage)
+                if not progress.console.is_terminal:
+                    sys.stderr.write(f"{stage}\n")
+            progress.update(bar, completed=share)
+
+        yield show
+
+
+@contextlib.contextmanager
 def activity(doing: str) -> Generator[None]:
     """What is being done, with the time that it takes, on stderr if that is a terminal."""
     if not sys.stderr.isatty():

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import struct
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -26,7 +27,10 @@ Values = NDArray[np.float32]
 
 _SUMS, _COUNTS = ".in_sum2", ".counts"
 _DATASETS, _CHUNKS = "imatrix.datasets", "imatrix.chunk_count"
-_AGAIN = "Make it with llama-imatrix, or get it again."
+_CHUNK_SIZE = "imatrix.chunk_size"
+# Ours: of what it was computed, so that a run that was ended can go on.
+_ORIGIN = "worker.imatrix.origin"
+_AGAIN = "Make it with `worker imatrix`, or get it again."
 _MAX_ENTRIES = 65_536
 _MAX_TEXT = 4096
 
@@ -44,6 +48,85 @@ class Importance(msgspec.Struct, frozen=True, kw_only=True):
     chunks: int
 
 
+class Sums(NamedTuple):
+    """Of one weight, as they are collected.
+
+    sums    of squares, float64 [matrices, columns]
+    counts  rows that were summed, int64 [matrices]; [1] for all matrices together
+    """
+
+    sums: NDArray[np.float64]
+    counts: NDArray[np.int64]
+
+    def __add__(self, other: Sums) -> Sums:  # type: ignore[override]
+        return Sums(self.sums + other.sums, self.counts + other.counts)
+
+
+class Collected(msgspec.Struct, frozen=True, kw_only=True):
+    """What was collected so far.
+
+    origin  names the model, the text and the size of chunks
+    """
+
+    sums: dict[str, Sums]
+    dataset: str
+    chunks: int
+    chunk_size: int
+    origin: str
+
+    @property
+    def rare_experts(self) -> dict[str, list[int]]:
+        """Weight -> its experts that got less than a tenth of an even share of the tokens."""
+        found = {
+            name: np.flatnonzero(10 * each.counts < each.counts.mean()).tolist()
+            for name, each in self.sums.items()
+            if each.counts.size > 1
+        }
+        return {name: experts for name, experts in found.items() if experts}
+
+
+def write_imatrix(path: Path, collected: Collected) -> None:
+    """Write it as llama-imatrix does."""
+    import gguf  # which takes longer to import than all else here
+
+    writer = gguf.GGUFWriter(path, "")
+    # llama-imatrix names no architecture.
+    for keys in writer.kv_data:
+        keys.pop("general.architecture", None)
+    writer.add_string("general.type", "imatrix")
+    writer.add_array(_DATASETS, [collected.dataset])
+    writer.add_uint32(_CHUNKS, collected.chunks)
+    writer.add_uint32(_CHUNK_SIZE, collected.chunk_size)
+    writer.add_string(_ORIGIN, collected.origin)
+    for name, each in sorted(collected.sums.items()):
+        writer.add_tensor(name + _SUMS, each.sums.astype(np.float32))
+        writer.add_tensor(name + _COUNTS, each.counts.astype(np.float32)[:, None])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def read_collected(path: Path) -> Collected:
+    """What `write_imatrix` wrote. Raises ModelFileError; of another program `origin` is empty."""
+    header = read_header(path)
+    tensors = {tensor.name: tensor for tensor in header.tensors}
+    sums: dict[str, Sums] = {}
+    for name, tensor in tensors.items():
+        if name.endswith(_SUMS) and (other := tensors.get(name.removesuffix(_SUMS) + _COUNTS)):
+            counts = np.rint(_floats(header, other)).astype(np.int64)
+            values = _floats(header, tensor).astype(np.float64).reshape(counts.size, -1)
+            sums[name.removesuffix(_SUMS)] = Sums(values, counts)
+    fields, origin = Fields(header, ""), header.keys.get(_ORIGIN)
+    return Collected(
+        sums=sums,
+        dataset="",
+        chunks=fields.count(_CHUNKS) or 0,
+        chunk_size=fields.count(_CHUNK_SIZE) or 0,
+        origin=origin if isinstance(origin, str) else "",
+    )
+
+
 def read_imatrix(path: str | os.PathLike[str]) -> Importance:
     """The averaged importance of each tensor. Raises ModelFileError for any other file."""
     name = os.fspath(path)
@@ -54,7 +137,7 @@ def read_imatrix(path: str | os.PathLike[str]) -> Importance:
         raise refuse(
             "UNREADABLE",
             f"The importance matrix {name} cannot be read: {error.strerror}.",
-            hint="Name a file that llama-imatrix wrote.",
+            hint="Name a file that `worker imatrix` or llama-imatrix wrote.",
         ) from error
     found = _from_gguf(read_header(name)) if is_gguf else _from_legacy(Path(name))
     for tensor, values in found.entries.items():

@@ -21,6 +21,7 @@ from worker.gguf.header import ModelFile
 from worker.grammar.constraint import Constraint
 from worker.llama.context import Context, ContextOptions
 from worker.llama.embedder import LlamaEmbedder, short_options
+from worker.llama.graph import Callback
 from worker.llama.guides.guides import Guides
 from worker.llama.process.openmp import Spin
 from worker.llama.residency import kernels_of
@@ -52,12 +53,14 @@ class LlamaBackend:
         *,
         embeds: EmbeddingShape | None = None,
         guides: Guides | None = None,
+        observer: Callback | None = None,
     ) -> None:
         """Allocate a cache for the model. It closes the weights, also where this fails.
 
         embeds: of a context that makes vectors and no text
         guides: of the same file, when it was in memory before: what they and their vocabulary
             learned stays
+        observer: sees the nodes of what is computed
 
         Raises BackendError or DoesNotFitError.
         """
@@ -69,7 +72,7 @@ class LlamaBackend:
             if embeds is not None:
                 self.max_length = embeds.length
             with self._time_part("context"):
-                self.context = stack.enter_context(Context(self.weights, context))
+                self.context = stack.enter_context(Context(self.weights, context, observer))
             with self._time_part("vocabulary"):
                 if guides is None:
                     guides = Guides(Vocab(self.weights.handle, self.max_length))

@@ -14,6 +14,7 @@ from worker.errors import WorkerError
 from worker.gguf.quant import ENCODINGS
 from worker.llama import hidden_states, library
 from worker.llama.adapters import add_control_vector
+from worker.llama.graph import Callback
 from worker.llama.library import native
 from worker.llama.residency import cache_residency, check_cells
 from worker.llama.weights import Weights
@@ -86,15 +87,18 @@ class Context:
     options       what it was made with
     """
 
-    def __init__(self, weights: Weights, options: ContextOptions) -> None:
+    def __init__(
+        self, weights: Weights, options: ContextOptions, observer: Callback | None = None
+    ) -> None:
         """Allocate the cache and the compute buffers.
 
+        observer: sees the nodes of what is computed
         Raises DoesNotFitError when the allocation fails, ResidencyError when the cache of an
         offloaded layer is not on the layer's device.
         """
         self.handle: Any = None
         self._memory: Any = None
-        self._weights, self.options = weights, options
+        self._weights, self.options, self._observer = weights, options, observer
         self.has_cells = not native.llama_model_is_recurrent(weights.handle)
         self.num_cells = whole_cells(options.num_cells)
         self.num_slots = min(options.num_slots, MAX_SLOTS)
@@ -213,6 +217,8 @@ class Context:
         params.yarn_beta_slow, params.yarn_beta_fast = slow, fast
         params.swa_full = True  # a cut-down window could not be rewound or shared
         params.no_perf = True
+        if self._observer is not None:
+            params.cb_eval = self._observer.native
         return params
 
     def feed(self, width: int) -> np.ndarray:

@@ -26,6 +26,41 @@ class TensorPlace(ctypes.Structure):
     _fields_ = (("pattern", _C), ("buft", _P))
 
 
+class GgmlTensor(ctypes.Structure):
+    """struct ggml_tensor"""
+
+    _fields_ = (
+        ("type", ctypes.c_int),
+        ("buffer", _P),
+        ("ne", _I * 4),
+        ("nb", _S * 4),
+        ("op", ctypes.c_int),
+        ("op_params", ctypes.c_int32 * 16),
+        ("flags", ctypes.c_int32),
+        ("src", _P * 10),
+        ("view_src", _P),
+        ("view_offs", _S),
+        ("data", _P),
+        ("name", ctypes.c_char * 64),
+        ("extra", _P),
+        ("padding", ctypes.c_char * 8),
+    )
+
+
+class TypeTraits(ctypes.Structure):
+    """struct ggml_type_traits"""
+
+    _fields_ = (
+        ("type_name", _C),
+        ("blck_size", _I),
+        ("blck_size_interleave", _I),
+        ("type_size", _S),
+        ("is_quantized", ctypes.c_bool),
+        ("to_float", _P),
+        ("from_float_ref", _P),
+    )
+
+
 # (name, result, arguments) of functions, by what needs them.
 Signatures = tuple[tuple[str, Any, list[Any]], ...]
 DEVICES: Signatures = (
@@ -65,13 +100,28 @@ RPC: Signatures = (
     ("ggml_backend_reg_dev_get", _P, [_P, _S]),
     ("ggml_backend_device_register", None, [_P]),
 )
-TABLES = (DEVICES, PACKING, RPC)
+GRAPH: Signatures = (
+    ("ggml_backend_buffer_is_host", ctypes.c_bool, [_P]),
+    ("ggml_backend_tensor_get", None, [_P, _P, _S, _S]),
+    ("ggml_backend_tensor_set", None, [_P, _P, _S, _S]),
+    ("ggml_nbytes", _S, [_P]),
+)
+ROUNDING: Signatures = (
+    ("ggml_quantize_chunk", _S, [ctypes.c_int, _P, _P, _I, _I, _I, _P]),
+    ("ggml_get_type_traits", ctypes.POINTER(TypeTraits), [ctypes.c_int]),
+)
+TABLES = (DEVICES, PACKING, RPC, GRAPH, ROUNDING)
 STRUCTS = {
+    "ggml_tensor": GgmlTensor,
+    "ggml_type_traits": TypeTraits,
     "ggml_init_params": InitParams,
     "llama_model_tensor_buft_override": TensorPlace,
 }
 # What our modules write as numbers.
 VALUES = {
+    "GGML_OP_NONE": 0,
+    "GGML_OP_MUL_MAT": 29,
+    "GGML_OP_MUL_MAT_ID": 30,
     "GGML_LOG_LEVEL_DEBUG": 1,
     "GGML_LOG_LEVEL_INFO": 2,
     "GGML_LOG_LEVEL_WARN": 3,

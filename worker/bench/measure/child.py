@@ -14,9 +14,11 @@ import msgspec
 
 from worker import log, machine
 from worker.bench import stages
+from worker.bench.cells.scores import CELLS
 from worker.bench.decisions.answers import DECISIONS
 from worker.bench.measure.asking import ask_level
 from worker.bench.measure.bare_loop import measure_speed, token_cost
+from worker.bench.measure.cells import measure_cells
 from worker.bench.measure.client import measure_requests
 from worker.bench.measure.loading import measure_loading
 from worker.bench.measure.machine import (
@@ -170,6 +172,7 @@ _DOERS: dict[str, Callable[[StageJob, OnShare], Any]] = {
     stages.VECTORS.name: _vectors,
     stages.QUALITY.name: _quality,
     DECISIONS.name: ask_level,
+    CELLS.name: measure_cells,
     stages.NOISE_FLOOR.name: _quality,
 }
 

@@ -52,17 +52,17 @@ def text_of(corpus: Corpus) -> str:
     return raw.decode()
 
 
-def cut(text: str, vocab: Vocab, width: int, most: int) -> Windows:
+def cut(text: str, vocab: Vocab, width: int, most: int, *, fewest: int = _FEW_WINDOWS) -> Windows:
     """At most `most` windows, spread evenly over the text.
 
     This follows llama.cpp's perplexity tool: the text is tokenised as a whole, windows do not
     overlap, and the first token of a window becomes BOS where the model wants one. Only the second
     half of a window is scored, so that every scored token has half a window of context. A short
-    text gets shorter windows, down to 128 tokens, because an error needs several windows.
+    text gets shorter windows, down to 128 tokens, because an error needs several windows: `fewest`.
     Raises UsageError where the text has fewer than 32 tokens.
     """
     ids = np.array(vocab.tokenize(text, add_special=True, parse_special=False), np.int32)
-    while width > _SHORT_WINDOW and len(ids) // width < _FEW_WINDOWS:
+    while width > _SHORT_WINDOW and len(ids) // width < fewest:
         width = max(_SHORT_WINDOW, width // 2)
     width = min(width, len(ids))
     if width < MIN_WINDOW:

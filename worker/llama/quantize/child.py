@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +66,24 @@ def _matrix(importance: Importance) -> ctypes.Array[Any]:
     return array
 
 
-def _overrides(importance: Importance, name: str) -> ctypes.Array[Any]:
+def _types(encodings: dict[str, int]) -> ctypes.Array[Any]:
+    """The native array of tensors' types. An empty entry ends it."""
+    array = (native.llama_model_tensor_override * (len(encodings) + 1))()
+    for slot, (name, number) in zip(array, encodings.items(), strict=False):
+        slot.pattern = f"^{name.replace('.', '[.]')}$".encode()
+        slot.type = number
+    return array
+
+
+def _matrix_keys(importance: Importance, name: str) -> dict[str, str | int]:
     """The keys about the matrix, as llama-quantize writes them."""
     values = (name, importance.dataset, len(importance.entries), importance.chunks)
-    told = [(key, value) for key, value in zip(_IMATRIX_KEYS, values, strict=True) if value]
+    return {key: value for key, value in zip(_IMATRIX_KEYS, values, strict=True) if value}
+
+
+def _overrides(keys: Mapping[str, str | int]) -> ctypes.Array[Any]:
+    """The native array of keys. An empty entry ends it."""
+    told = list(keys.items())
     array = (native.llama_model_kv_override * (len(told) + 1))()
     for slot, (key, value) in zip(array, told, strict=False):
         slot.key = key.encode()
@@ -97,12 +112,21 @@ def run(parent: Parent, job: QuantizeJob) -> int:
     params.dry_run = job.dry_run
     params.max_buf_size = _BUFFER_BYTES
     keep: list[object] = []
+    keys: dict[str, str | int] = dict(job.keys)
     if job.imatrix is not None:
         imatrix = Path(os.fsdecode(job.imatrix))
         importance = read_imatrix(imatrix)
-        matrix, overrides = _matrix(importance), _overrides(importance, imatrix.name)
-        keep += [importance, matrix, overrides]
+        matrix = _matrix(importance)
+        keys = _matrix_keys(importance, imatrix.name) | keys
+        keep += [importance, matrix]
         params.imatrix = ctypes.cast(matrix, type(params.imatrix))
+    if job.encodings:
+        types = _types(job.encodings)
+        keep.append(types)
+        params.tt_overrides = ctypes.cast(types, type(params.tt_overrides))
+    if keys:
+        overrides = _overrides(keys)
+        keep.append(overrides)
         params.kv_overrides = ctypes.cast(overrides, type(params.kv_overrides))
     code = native.llama_model_quantize(
         job.source,

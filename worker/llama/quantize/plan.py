@@ -32,16 +32,20 @@ _NUMBERS = {encoding.name: number for number, encoding in ENCODINGS.items()}
 class QuantizeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How to quantise.
 
-    imatrix              importance matrix of llama-imatrix
+    imatrix              importance matrix
     allow_requantize     also take a source that is quantised already; quality is lost twice
     leave_output_tensor  keep `output.weight` as it is
     pure                 one encoding for all matrices instead of llama.cpp's mix
+    encodings            tensor -> its encoding, whatever the mix says
+    keys                 that the file gets, of at most 127 bytes each
     """
 
     imatrix: Path | None = None
     allow_requantize: bool = False
     leave_output_tensor: bool = False
     pure: bool = False
+    encodings: dict[str, str] = {}
+    keys: dict[str, str] = {}
 
 
 class QuantizePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +54,7 @@ class QuantizePlan(msgspec.Struct, frozen=True, kw_only=True):
     file_bytes     the file's size; exact, except that its header counts as large as the source's
     weights_bytes  bytes of all tensors, exact
     mix            encoding -> its part of the model, largest first
+    encodings      tensor -> encoding
     needs_imatrix  tensors that need an importance matrix and are in none
     requantized    tensors that are quantised already and would be quantised again
     """
@@ -60,6 +65,7 @@ class QuantizePlan(msgspec.Struct, frozen=True, kw_only=True):
     weights_bytes: int
     bits_per_weight: float
     mix: dict[str, Share]
+    encodings: dict[str, str]
     needs_imatrix: tuple[str, ...]
     requantized: tuple[str, ...]
 
@@ -145,6 +151,7 @@ def plan_of(
         weights_bytes=weights,
         bits_per_weight=bits_per_weight(sum(elements for _, elements, _ in rows), weights),
         mix=mix_of(rows),
+        encodings={tensor.name: made[tensor.name] for tensor in header.tensors},
         needs_imatrix=tuple(needs),
         requantized=tuple(again),
     )
@@ -162,7 +169,7 @@ def _check_columns(importance: Importance | None, name: str, columns: int) -> No
         raise UsageError(
             f"The importance matrix is of another model: it has {values.size} values for {name}, "
             f"not {columns}.",
-            hint="Make one for this model with llama-imatrix.",
+            hint="Make one for this model with `worker imatrix`.",
         )
 
 
@@ -175,4 +182,6 @@ def job_of(label: str, threads: int, options: QuantizeOptions) -> QuantizeJob:
         leave_output_tensor=options.leave_output_tensor,
         pure=options.pure,
         dry_run=False,
+        encodings={name: _NUMBERS[kind] for name, kind in options.encodings.items()},
+        keys=options.keys,
     )

@@ -26,6 +26,8 @@ class QuantizeJob(msgspec.Struct, frozen=True, kw_only=True):
 
     file_type  llama.cpp's number for a type, as in `general.file_type`
     source, target, imatrix  paths as the system has them, which need not be text
+    encodings  tensor -> llama.cpp's number for its type, before any other rule
+    keys       that the file gets, of at most 127 bytes each
     """
 
     file_type: int
@@ -37,6 +39,8 @@ class QuantizeJob(msgspec.Struct, frozen=True, kw_only=True):
     source: bytes = b""
     target: bytes = b""
     imatrix: bytes | None = None
+    encodings: dict[str, int] = {}
+    keys: dict[str, str] = {}
 
 
 class QuantizerLine(msgspec.Struct, frozen=True, array_like=True):

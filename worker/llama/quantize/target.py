@@ -54,7 +54,7 @@ def quantize(
     if imatrix is not None:
         options = msgspec.structs.replace(options, imatrix=imatrix)
     header, importance = check_source(source, options)
-    _check_target(header, target, replace=replace)
+    check_target(header, target, replace=replace)
     planned = plan_of(header, importance, label, threads, options)
     _check_plan(planned, source, options)
     check_room(target.parent, planned.file_bytes, target.name)
@@ -78,7 +78,8 @@ def quantize(
     return msgspec.structs.replace(planned, file_bytes=target.stat().st_size)
 
 
-def _check_target(header: Header, target: Path, *, replace: bool) -> None:
+def check_target(header: Header, target: Path, *, replace: bool) -> None:
+    """Raises UsageError, DiskSpaceError where it cannot be written."""
     if not target.parent.is_dir():
         raise UsageError(f"There is no folder {target.parent}.", hint="Make it first.")
     check_writable(target.parent)
@@ -99,7 +100,7 @@ def _check_plan(planned: QuantizePlan, source: Path, options: QuantizeOptions) -
         raise UsageError(
             f"{planned.type_name} cannot be made: an importance matrix {what} {name}"
             f"{f' and {count - 1} more tensors' if count > 1 else ''}.",
-            hint="Make one for this model with llama-imatrix and pass --imatrix FILE, or take a "
+            hint="Make one for this model with `worker imatrix` and pass --imatrix FILE, or take a "
             "larger type, Q2_K for example.",
             code="NEEDS_IMATRIX",
         )

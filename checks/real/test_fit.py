@@ -1,0 +1,41 @@
+"""One small fit from end to end, and a matrix beside the one of the peer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from worker.bench.fit.fit import BestFit, FitOptions, FitReport, matrix_beside, recipe_beside
+from worker.bench.fit.recipe import read_recipe
+from worker.demo import HELDOUT_PATH, MODEL_PATH
+from worker.gguf.splits import open_header
+from worker.llama.quantize.target import quantize
+from worker.model.config import load_config
+from worker.settings import Settings
+
+
+def test_a_fit_is_written_measured_and_made_again(tmp_path: Path) -> None:
+    """The file has the size, a matrix and a recipe beside it, and no measured preset is better;
+    the recipe makes the same bytes."""
+    target = tmp_path / "fit.gguf"
+    options = FitOptions(
+        source=MODEL_PATH, target=target, texts=(HELDOUT_PATH.read_text(),), dataset="heldout.txt",
+        settings=Settings(threads=1), threads=1, bits=4.9, seconds=120.0,
+    )  # fmt: skip
+    *_, report = BestFit(options).events()
+    assert isinstance(report, FitReport)
+    assert report.fit.kld is not None
+    rivals = [mix.kld for mix in report.presets if mix.kld is not None]
+    assert len(rivals) == 2
+    assert report.kept
+    assert report.fit.kld <= min(rivals)
+    matrix, recipe_file = matrix_beside(target), recipe_beside(target)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        target.name, matrix.name, recipe_file.name
+    }  # fmt: skip
+    assert load_config(target).bits_per_weight == pytest.approx(report.fit.bits, abs=0.01)
+    assert 4.8 < report.fit.bits <= 4.9
+    recipe, again = read_recipe(recipe_file, open_header(MODEL_PATH)), tmp_path / "again.gguf"
+    quantize(MODEL_PATH, again, recipe.type, threads=2, options=recipe.options(matrix))
+    assert again.read_bytes() == target.read_bytes()

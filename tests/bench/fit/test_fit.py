@@ -1,0 +1,202 @@
+"""Fits: errors by ggml's rounding, probes in memory, and what is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from worker.bench.fit.fit import (
+    BestFit,
+    Estimate,
+    FitOptions,
+    FitReport,
+    factors_of,
+    label_of,
+    scale_kinds,
+    split_texts,
+)
+from worker.bench.fit.harm import rows_of, weigh
+from worker.bench.fit.jobs import MatrixJob, ProbeJob, ProbeMade, WeighJob
+from worker.bench.fit.matrix import make_matrix
+from worker.bench.fit.probes import probe
+from worker.bench.fit.recipe import MixRecipe, digest, read_recipe, write_recipe
+from worker.bench.fit.room import weights_room
+from worker.demo import HELDOUT_PATH, MODEL_PATH
+from worker.errors import UsageError
+from worker.gguf.imatrix import Collected, Sums, read_imatrix, write_imatrix
+from worker.gguf.quant import ENCODINGS
+from worker.gguf.splits import open_header
+from worker.llama.quantize.target import quantize
+from worker.llama.rounding import NUMBERS, round_rows
+from worker.model.config import load_config
+from worker.settings import Settings
+
+TEXT = HELDOUT_PATH.read_text()[:9000]
+SETTINGS = Settings(threads=1)
+Q, UP = "blk.0.attn_q.weight", "blk.3.ffn_up.weight"
+
+
+@pytest.fixture(scope="module")
+def imatrix(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the demo model."""
+    target = tmp_path_factory.mktemp("fit") / "imatrix.gguf"
+    job = MatrixJob(
+        path=str(MODEL_PATH), settings=SETTINGS, texts=(TEXT,), dataset="text.txt",
+        target=str(target), origin="", chunk=256, chunks=2, with_output=True,
+    )  # fmt: skip
+    make_matrix(job, lambda _: None, lambda: False)
+    return target
+
+
+def options(target: Path, **changes: Any) -> FitOptions:
+    """A short fit of the demo model."""
+    changes.setdefault("bits", 4.5)
+    return FitOptions(
+        source=MODEL_PATH, target=target, texts=(TEXT,), dataset="text.txt", settings=SETTINGS,
+        threads=1, seconds=1.0, chunks=2, **changes,
+    )  # fmt: skip
+
+
+def report_of(options: FitOptions) -> FitReport:
+    """Run it to the end."""
+    *_, last = BestFit(options).events()
+    assert isinstance(last, FitReport)
+    return last
+
+
+def test_rounding_is_that_of_the_file(imatrix: Path, tmp_path: Path) -> None:
+    """FloatRows rounded in memory have the numbers that llama.cpp's quantizer writes."""
+    target = tmp_path / "q4.gguf"
+    quantize(MODEL_PATH, target, "Q4_K_S", threads=1, imatrix=imatrix)
+    made, source = open_header(target), open_header(MODEL_PATH)
+    found = {tensor.name: tensor for tensor in made.tensors}[Q]
+    assert ENCODINGS[found.type].name == "Q4_K"
+    every = np.arange(found.shape[1])
+    rows = rows_of(source, {tensor.name: tensor for tensor in source.tensors}[Q], every)
+    rounded = round_rows(NUMBERS["Q4_K"], rows, read_imatrix(imatrix).entries[Q])
+    np.testing.assert_array_equal(rounded, rows_of(made, found, every))
+
+
+def test_errors_fall_with_bits_and_a_probe_has_the_same(imatrix: Path) -> None:
+    """More bits, less error; a probe's error is that of all rows; what a probe has exchanged is as
+    before afterwards."""
+    kinds = ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "Q8_0")
+    job = WeighJob(
+        path=str(MODEL_PATH), imatrix=str(imatrix), candidates={Q: kinds, UP: kinds}, rows=10**6,
+        threads=1,
+    )  # fmt: skip
+    errors = weigh(job, lambda _: None)
+    for found in errors.values():
+        assert list(found.values()) == sorted(found.values(), reverse=True)
+        assert min(found.values()) > 0
+    groups = ({Q: "Q2_K"}, {UP: "Q3_K"}, {Q: "Q2_K"}, {Q: "Q2_K", UP: "Q3_K"})
+    probes = probe(
+        ProbeJob(
+            path=str(MODEL_PATH), settings=SETTINGS, imatrix=str(imatrix), text=TEXT,
+            groups=groups, window=128, windows=2,
+        ),
+        lambda _: None,
+    )  # fmt: skip
+    assert probes[0] == probes[2]
+    assert probes[0].error == pytest.approx(errors[Q]["Q2_K"], rel=1e-3)
+    assert probes[3].error == pytest.approx(probes[0].error + probes[1].error)
+    assert 0 < probes[1].kld < probes[3].kld
+
+
+def test_a_recipe_makes_the_same_bytes(imatrix: Path, tmp_path: Path) -> None:
+    """The file has the recipe's encodings and says so; with another matrix it is refused, and so
+    is a recipe for another model."""
+    header = open_header(MODEL_PATH)
+    recipe = MixRecipe(
+        format=1, type="Q3_K_M", encodings={Q: "Q6_K", UP: "F16"}, imatrix=imatrix.name,
+        imatrix_sha256=digest(imatrix), dataset="text.txt", budget=7,
+    )  # fmt: skip
+    path, made = tmp_path / "a.recipe.json", [tmp_path / "a.gguf", tmp_path / "b.gguf"]
+    write_recipe(path, recipe)
+    again = read_recipe(path, header)
+    assert again == recipe
+    for threads, target in enumerate(made, 1):
+        quantize(MODEL_PATH, target, again.type, threads=threads, options=again.options(imatrix))
+    assert made[0].read_bytes() == made[1].read_bytes()
+    found = {tensor.name: ENCODINGS[tensor.type].name for tensor in open_header(made[0]).tensors}
+    assert (found[Q], found[UP], found["blk.1.attn_q.weight"]) == ("Q6_K", "F16", "Q3_K")
+    keys = open_header(made[0]).keys
+    assert keys["worker.fit.budget_bytes"] == "7"
+    assert keys["worker.fit.imatrix_sha256"] == recipe.imatrix_sha256
+    with pytest.raises(UsageError, match="is not the importance matrix of the recipe"):
+        recipe.options(MODEL_PATH)
+    write_recipe(path, msgspec.structs.replace(recipe, encodings={"blk.99.x.weight": "Q6_K"}))
+    with pytest.raises(UsageError, match="for another model"):
+        read_recipe(path, header)
+    path.write_text("{")
+    with pytest.raises(UsageError, match="is no recipe"):
+        read_recipe(path, header)
+
+
+def test_encodings_are_scaled_by_what_they_harm_together() -> None:
+    """Measured beside estimated; what shows nothing is left as it is."""
+    errors = {"a": {"Q3_K": 2.0, "Q8_0": 0.1}, "b": {"Q3_K": 4.0}}
+    groups = [{"a": "Q3_K", "b": "Q3_K"}, {"a": "Q8_0"}]
+    made = [ProbeMade(3.0, 0.0), ProbeMade(0.0, 0.0)]
+    scaled = scale_kinds(errors, {"a": 0.5, "b": 0.25}, groups, made)
+    assert scaled == {"a": {"Q3_K": 3.0, "Q8_0": 0.1}, "b": {"Q3_K": 6.0}}
+
+
+def test_a_size_that_no_mix_has_is_refused(imatrix: Path, tmp_path: Path) -> None:
+    """It names the smallest one, and nothing is left."""
+    asked = options(tmp_path / "fit.gguf", bits=None, nbytes=1 << 20, imatrix=imatrix)
+    with pytest.raises(UsageError, match=r"smallest one takes 1\.\d MiB"):
+        report_of(asked)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_matrix_of_another_model_is_refused(tmp_path: Path) -> None:
+    """It says so before anything is probed, and nothing is left."""
+    other = tmp_path / "other.gguf"
+    sums = {"other.weight": Sums(np.ones((1, 4)), np.ones(1, np.int64))}
+    write_imatrix(
+        other, Collected(sums=sums, dataset="", chunks=1, chunk_size=1, origin="")
+    )  # fmt: skip
+    with pytest.raises(UsageError, match="has none of this model's tensors"):
+        report_of(options(tmp_path / "fit.gguf", imatrix=other))
+    assert list(tmp_path.iterdir()) == [other]
+
+
+def test_the_context_leaves_its_rest_to_the_weights() -> None:
+    """More cells leave less; a context that takes all is refused with the next step."""
+    config, nbytes = load_config(MODEL_PATH), 300 << 20
+    few, many = (
+        weights_room(config, Settings(ctx_size=cells, parallel=1), nbytes) for cells in (512, 2048)
+    )
+    assert nbytes > few > many > 0
+    with pytest.raises(UsageError, match="--ctx-size"):
+        weights_room(config, Settings(ctx_size=2048, parallel=1), 1 << 20)
+
+
+def test_the_parts_of_an_estimate() -> None:
+    """A probe that shows nothing has the least factor; a mix is named by its most weights; harm is
+    factor times error, and nothing of what stays as it is."""
+    groups = ({"a": "Q3_K"}, {"b": "Q3_K", "c": "Q3_K"})
+    factors = factors_of(groups, [ProbeMade(0.4, 2.0), ProbeMade(-1e-9, 3.0)])
+    assert factors == {"a": 0.2, "b": 0.2, "c": 0.2}
+    assert label_of({"a": "Q4_K", "b": "F16", "c": "Q6_K"}, {"a": 5, "b": 9, "c": 1}) == "Q4_K_M"
+    tensor = next(each for each in open_header(MODEL_PATH).tensors if each.name == Q)
+    estimate = Estimate({Q: tensor}, {Q: {"Q3_K": 3.0, "Q4_0": 4.0}}, {Q: 0.1}, 0)
+    assert estimate.total({Q: "Q3_K"}) == pytest.approx(0.3)
+    assert estimate.total({Q: "F16"}) == 0
+    assert np.isnan(estimate.total({Q: "IQ1_S"}))
+    assert [option.encoding for option in estimate.options[0]] == ["Q3_K", "F16"]
+
+
+def test_every_third_piece_is_kept_for_the_measurement() -> None:
+    """Pieces are whole lines; no line is in both parts, and none is lost."""
+    lines = [f"{number:03} {'x' * 95}\n" for number in range(90)]
+    first, rest = split_texts(("".join(lines), "short\n"))
+    kept, used = rest.splitlines(keepends=True), first[0].splitlines(keepends=True)
+    assert sorted(kept + used) == lines
+    assert kept == lines[30:45] + lines[75:90]
+    assert first[1] == "short\n"

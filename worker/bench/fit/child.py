@@ -1,0 +1,70 @@
+"""One job of a fit in a process of its own: `python -m worker.bench.fit.child`.
+
+It leaves the CPUs to others, such as workers that serve here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+
+import msgspec
+
+from worker import log
+from worker.bench.fit.harm import weigh
+from worker.bench.fit.jobs import FitJob, MatrixJob, MixScoreJob, ProbeJob, WeighJob
+from worker.bench.fit.matrix import make_matrix
+from worker.bench.fit.probes import probe
+from worker.bench.fit.score import score_file
+from worker.bench.stages import Failure, Progress, Result
+from worker.child import Parent
+from worker.errors import WorkerError
+
+_NICE = 5
+
+
+def main() -> None:
+    """Do the job that is sent."""
+    parent = Parent()
+    log.configure("console", "error")
+    os.nice(_NICE)
+    asked = parent.receive()
+    if asked is None:
+        return
+    job: FitJob = msgspec.json.decode(asked, type=FitJob)
+    if not isinstance(job, MatrixJob):
+        parent.leave_with()
+
+    def send(frame: Progress | Failure | Result) -> None:
+        parent.send(msgspec.json.encode(frame))
+
+    def report(share: float) -> None:
+        with contextlib.suppress(BrokenPipeError):  # a matrix is kept also without its parent
+            send(Progress(share=share))
+
+    waiting = select.poll()
+    waiting.register(0, select.POLLIN)
+
+    try:
+        match job:
+            case MatrixJob():
+                section = make_matrix(job, report, lambda: bool(waiting.poll(0)))
+            case WeighJob():
+                section = weigh(job, report)
+            case ProbeJob():
+                section = probe(job, report)
+            case MixScoreJob():
+                section = score_file(job, report)
+        send(Result(section=msgspec.Raw(msgspec.json.encode(section))))
+    except WorkerError as error:
+        send(Failure(code=error.code, message=str(error)))
+    except OSError as error:
+        place = f"{error.filename}: " if isinstance(error.filename, str) else ""
+        send(Failure(code="IO", message=f"{place}{error.strerror or error}."))
+    except MemoryError:
+        send(Failure(code="DOES_NOT_FIT", message="There is not enough memory."))
+
+
+if __name__ == "__main__":
+    main()

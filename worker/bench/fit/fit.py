@@ -1,0 +1,632 @@
+"""The mix of encodings for a size: estimated, chosen, written, and measured against the presets."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import tempfile
+import time
+from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+
+from worker.bench.fit.choice import EncodingOption, choose
+from worker.bench.fit.jobs import (
+    FitJob,
+    MatrixJob,
+    MatrixMade,
+    MixScoreJob,
+    ProbeJob,
+    ProbeMade,
+    WeighJob,
+    ask,
+)
+from worker.bench.fit.recipe import FORMAT, MixRecipe, digest, write_recipe
+from worker.bench.sections import Divergence
+from worker.errors import BackendError, UsageError
+from worker.files import check_room
+from worker.gguf.header import Header, TensorInfo
+from worker.gguf.imatrix import Importance, read_imatrix
+from worker.gguf.quant import ENCODINGS, FILE_TYPES
+from worker.gguf.reader import align
+from worker.gguf.splits import open_header
+from worker.llama.quantize.plan import QuantizeOptions, plan
+from worker.llama.quantize.target import check_target, quantize
+from worker.llama.rounding import NUMBERS
+from worker.machine import human_bytes
+from worker.model.config import ModelConfig, load_config
+from worker.settings import Settings
+
+CHUNK = 512
+_ALIGNMENT = 32
+_KEY_BYTES = 2048  # of the keys that a file gets beside those of its source
+_PIECE = 1500  # characters of a piece of text; of three, one is for the measurement
+# What a tensor may become, and what presets use. Those on the right of 2 bits need importance.
+_KINDS = (
+    "IQ2_XS", "IQ2_S", "Q2_K", "IQ3_XXS", "Q3_K", "IQ3_S", "IQ4_XS", "IQ4_NL", "Q4_0", "Q4_1",
+    "Q4_K", "Q5_0", "Q5_1", "Q5_K", "Q6_K", "Q8_0",
+)  # fmt: skip
+_GUIDED = frozenset({"IQ2_XS", "IQ2_S", "IQ3_XXS"})
+_PRESETS = (
+    "IQ2_S", "IQ2_M", "Q2_K_S", "Q2_K", "IQ3_XXS", "IQ3_XS", "Q3_K_S", "IQ3_S", "IQ3_M", "Q3_K_M",
+    "Q3_K_L", "IQ4_XS", "IQ4_NL", "Q4_0", "Q4_K_S", "Q4_1", "Q4_K_M", "Q5_0", "Q5_K_S", "Q5_K_M",
+    "Q5_1", "Q6_K", "Q8_0",
+)  # fmt: skip
+_RIVALS = 2  # presets that are made and measured
+_BITS_BELOW, _BITS_ABOVE = 1.3, 0.6  # of a preset's own encoding, beside the bits that are wanted
+_PROBE_BITS = 3.5
+_SOME = 8_000_000  # weights that are rounded in each encoding to scale its errors
+_NOISE = 1e-6  # nats; less says nothing of an encoding
+_ROWS = 128  # of a tensor that are rounded for the estimate
+_PROBE_WINDOW = 256
+_PROBE_WINDOWS = (12, 48)  # the fewest, and the most where each tensor has a probe of its own
+_PROBE_SHARE, _SCORE_SHARE = 0.4, 0.3  # of the time
+_SLOWER = 1.5  # a probe beside the matrix, for a token
+_BLOCK = re.compile(r"blk\.(\d+)\.")
+
+T = TypeVar("T")
+
+
+class Said(msgspec.Struct, frozen=True):
+    """Something to know about the run."""
+
+    text: str
+
+
+class At(msgspec.Struct, frozen=True):
+    """What is being done, and the share of it that is done."""
+
+    doing: str
+    share: float
+
+
+FitEvents = Generator[Said | At, None, T]
+
+
+class FitOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wanted.
+
+    nbytes, bits  of the file, or bits per weight; one of the two
+    texts         for the matrix, the probes and the measurement, each a part
+    imatrix       None: it is computed, and kept beside the target
+    seconds       that the probes and the measurement should take, with the matrix
+    """
+
+    source: Path
+    target: Path
+    texts: tuple[str, ...]
+    dataset: str
+    settings: Settings
+    threads: int
+    nbytes: int | None = None
+    bits: float | None = None
+    imatrix: Path | None = None
+    chunks: int = 64
+    seconds: float = 600.0
+    allow_requantize: bool = False
+    replace: bool = False
+    dry_run: bool = False
+
+
+class Mix(msgspec.Struct, frozen=True, kw_only=True):
+    """A mix and its harm in nats: estimated, and measured with its standard error."""
+
+    name: str
+    file_bytes: int
+    bits: float
+    estimate: float
+    kld: float | None = None
+    error: float | None = None
+    same_top: float | None = None
+
+
+class FitReport(msgspec.Struct, frozen=True, kw_only=True):
+    """better: a preset of at most that size that diverges less; None: the fit was kept"""
+
+    source: str
+    target: str
+    recipe: MixRecipe
+    fit: Mix
+    presets: tuple[Mix, ...]
+    better: str | None
+    kept: bool
+    unquantized: tuple[str, ...]
+    probes: int
+    seconds: float
+
+    @property
+    def mix(self) -> dict[str, int]:
+        """Encoding -> tensors, the most first."""
+        kinds = list(self.recipe.encodings.values())
+        return {
+            kind: kinds.count(kind) for kind in sorted(set(kinds), key=lambda k: -kinds.count(k))
+        }
+
+
+class Estimate:
+    """What each tensor takes and harms in each encoding.
+
+    fixed  bytes of the file that no choice changes
+    """
+
+    def __init__(
+        self,
+        tensors: Mapping[str, TensorInfo],
+        errors: Mapping[str, Mapping[str, float]],
+        factors: Mapping[str, float],
+        fixed: int,
+    ) -> None:
+        self._tensors, self._errors, self._factors, self.fixed = tensors, errors, factors, fixed
+        self.names = tuple(errors)
+        self.options = [self._options(name) for name in self.names]
+
+    def _options(self, name: str) -> list[EncodingOption]:
+        """Encodings of a tensor that no other one of its beats in bytes and harm."""
+        own = ENCODINGS[self._tensors[name].type].name
+        every = [
+            EncodingOption(kind, size_in(self._tensors[name], kind), self.harm(name, kind))
+            for kind in (*self._errors[name], own)
+        ]
+        every.sort(key=lambda option: (option.nbytes, option.harm))
+        front: list[EncodingOption] = []
+        for option in every:
+            if not front or option.harm < front[-1].harm:
+                front.append(option)
+        return front
+
+    def harm(self, name: str, kind: str) -> float:
+        """Nats that the tensor adds in that encoding."""
+        if kind == ENCODINGS[self._tensors[name].type].name or kind in ("F32", "F16", "BF16"):
+            return 0.0
+        return self._factors[name] * self._errors[name][kind]
+
+    def total(self, encodings: Mapping[str, str]) -> float:
+        """Nats of a mix; NaN if an encoding of its was not looked at."""
+        try:
+            return sum(self.harm(name, encodings[name]) for name in self.names)
+        except KeyError:
+            return math.nan
+
+    def best(self, nbytes: int) -> dict[str, str]:
+        """The mix with the least harm in a file of so many bytes. Raises ValueError."""
+        chosen = choose(self.options, nbytes - self.fixed)
+        return {name: option.encoding for name, option in zip(self.names, chosen, strict=True)}
+
+
+def size_in(tensor: TensorInfo, kind: str) -> int:
+    """Bytes of a tensor in a file, in that encoding."""
+    encoding = ENCODINGS[NUMBERS[kind]]
+    return align(tensor.elements // encoding.block * encoding.nbytes, _ALIGNMENT)
+
+
+def split_texts(texts: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+    """The parts for the matrix and the probes, and the text that nothing is chosen by.
+
+    Every third piece of some lines is kept for that: a text's end may be of another kind than its
+    beginning.
+    """
+    first, rest = list[str](), list[str]()
+    for text in texts:
+        pieces = [""]
+        for line in text.splitlines(keepends=True):
+            if len(pieces[-1]) >= _PIECE:
+                pieces.append("")
+            pieces[-1] += line
+        rest += pieces[2::3]
+        del pieces[2::3]
+        first.append("".join(pieces))
+    return tuple(first), "".join(rest)
+
+
+class BestFit:
+    """One run over one model."""
+
+    def __init__(self, options: FitOptions) -> None:
+        self._options = options
+        self.config: ModelConfig = load_config(options.source, purpose="serve")
+        self.header: Header = open_header(options.source)
+        self.is_quantized = any(ENCODINGS[each.type].quantized for each in self.header.tensors)
+        self._calibration, self._held_out = split_texts(options.texts)
+        self._window = min(CHUNK, self.config.context or CHUNK)
+        self._token_s = 0.0  # of the matrix
+        self._probe_windows = _PROBE_WINDOWS[0]
+
+    def events(self) -> Generator[Said | At | FitReport]:
+        """Run it; the report comes last. Raises WorkerError; the target is there whole, or not at
+        all."""
+        options, begun = self._options, time.monotonic()
+        self._check()
+        with tempfile.TemporaryDirectory(
+            prefix=".gguf-worker-", dir=options.target.parent
+        ) as scratch:
+            work = Path(scratch)
+            estimate, imatrix, probes = yield from self.estimate(work)
+            wanted = self._bytes_wanted()
+            encodings = estimate.best(wanted)
+            recipe = MixRecipe(
+                format=FORMAT, type=label_of(encodings, self._elements()), encodings=encodings,
+                imatrix=imatrix.name, imatrix_sha256=digest(imatrix), dataset=options.dataset,
+                budget=wanted,
+            )  # fmt: skip
+            fit = self.mix_of("fit", estimate, encodings)
+            presets = yield from self._presets(estimate, imatrix, wanted, fit.bits)
+            better = None
+            if not options.dry_run:
+                fit, presets, better = yield from self._measure(work, recipe, imatrix, fit, presets)
+        yield FitReport(
+            source=str(options.source), target=str(options.target), recipe=recipe, fit=fit,
+            presets=tuple(presets), better=better, kept=better is None and not options.dry_run,
+            unquantized=self._rest(estimate), probes=probes,
+            seconds=time.monotonic() - begun,
+        )  # fmt: skip
+
+    def _check(self) -> None:
+        options = self._options
+        check_target(self.header, options.target, replace=options.replace or options.dry_run)
+        if self.config.kind != "decoder" or self.config.only_embeds:
+            raise UsageError(
+                f"{options.source.name} writes no text, and a fit is measured by the tokens that "
+                "follow.",
+                hint="Quantize it to a type, and compare types with `worker bench`.",
+            )
+        if self.is_quantized and not options.allow_requantize:
+            raise UsageError(
+                f"{options.source.name} is already quantized, and doing it twice loses quality "
+                "twice.",
+                hint="Start from the F16, BF16 or F32 file, or pass --allow-requantize.",
+                code="ALREADY_QUANTIZED",
+            )
+
+    def _elements(self) -> dict[str, int]:
+        return {tensor.name: tensor.elements for tensor in self.header.tensors}
+
+    def _rest(self, estimate: Estimate) -> tuple[str, ...]:
+        """Matrices that stay as they are."""
+        return tuple(
+            each.name
+            for each in self.header.tensors
+            if len(each.shape) > 1 and each.name not in estimate.names
+        )
+
+    def _bytes_wanted(self) -> int:
+        if self._options.nbytes is not None:
+            return self._options.nbytes
+        assert self._options.bits is not None
+        return int(self._options.bits * sum(self._elements().values()) / 8) + self._overhead()
+
+    def _check_size(
+        self,
+        fixed: int,
+        tensors: Mapping[str, TensorInfo],
+        candidates: Mapping[str, tuple[str, ...]],
+    ) -> None:
+        """Raises UsageError for a size that no mix has."""
+        wanted = self._bytes_wanted()
+        least = fixed + sum(
+            min(size_in(tensors[name], kind) for kind in kinds)
+            for name, kinds in candidates.items()
+        )
+        if wanted < least:
+            raise UsageError(
+                f"No mix of this model takes {human_bytes(wanted)}: the smallest one takes "
+                f"{human_bytes(least)}.",
+                hint=f"Allow {human_bytes(least)} or more.",
+                code="TOO_SMALL",
+            )
+
+    def _overhead(self) -> int:
+        return sum(file.data_offset for file in self.header.files) + _KEY_BYTES
+
+    def mix_of(self, name: str, estimate: Estimate, encodings: Mapping[str, str]) -> Mix:
+        weights = sum(
+            size_in(tensor, encodings.get(tensor.name, ENCODINGS[tensor.type].name))
+            for tensor in self.header.tensors
+        )
+        return Mix(
+            name=name,
+            file_bytes=weights + self._overhead(),
+            bits=8 * weights / sum(self._elements().values()),
+            estimate=estimate.total(encodings),
+        )
+
+    def estimate(self, work: Path) -> FitEvents[tuple[Estimate, Path, int]]:
+        """What tensors harm, the importance matrix, and how many probes there were."""
+        options = self._options
+        plain = yield from self._plain_source(work)
+        imatrix = yield from self._matrix(plain, work)
+        importance = read_imatrix(imatrix)
+        header = open_header(plain)
+        pure = plan(options.source, "Q8_0", threads=1, options=QuantizeOptions(
+            imatrix=imatrix, allow_requantize=True, pure=True))  # fmt: skip
+        tensors = {
+            tensor.name: tensor
+            for tensor in header.tensors
+            if pure.encodings[tensor.name] == "Q8_0"
+        }
+        if not tensors.keys() & importance.entries.keys():
+            raise UsageError(
+                f"The importance matrix {imatrix.name} has none of this model's tensors.",
+                hint="Make one for this model with `worker imatrix`.",
+            )
+        candidates = {name: kinds_for(each, importance) for name, each in tensors.items()}
+        fixed = self._overhead() + sum(
+            align(tensor.nbytes, _ALIGNMENT)
+            for tensor in self.header.tensors
+            if tensor.name not in tensors
+        )
+        self._check_size(fixed, tensors, candidates)
+        groups = self._groups(tensors, candidates)
+        more = "" if options.dry_run else f", then the file and {_RIVALS} presets are measured"
+        yield Said(
+            f"about {minutes(self._expected_s(len(groups)))}: {len(tensors)} tensors, "
+            f"{len(groups)} probes{more}"
+        )
+        errors = yield from self._job(
+            "estimating errors",
+            WeighJob(path=str(plain), imatrix=str(imatrix), candidates=candidates, rows=_ROWS,
+                     threads=options.threads),
+            dict[str, dict[str, float]],
+        )  # fmt: skip
+        made = yield from self._job(
+            "probing tensors",
+            ProbeJob(path=str(plain), settings=options.settings, imatrix=str(imatrix),
+                     text="\n".join(self._calibration), groups=groups,
+                     window=min(_PROBE_WINDOW, self._window), windows=self._probe_windows),
+            list[ProbeMade],
+        )  # fmt: skip
+        factors = factors_of(groups, made)
+        some = self._some(tensors)
+        checks = tuple({name: kind for name in some if kind in candidates[name]} for kind in _KINDS)
+        again = yield from self._job(
+            "probing encodings",
+            ProbeJob(path=str(plain), settings=options.settings, imatrix=str(imatrix),
+                     text="\n".join(self._calibration), groups=tuple(filter(None, checks)),
+                     window=min(_PROBE_WINDOW, self._window), windows=self._probe_windows),
+            list[ProbeMade],
+        )  # fmt: skip
+        scaled = scale_kinds(errors, factors, [check for check in checks if check], again)
+        return Estimate(tensors, scaled, factors, fixed), imatrix, len(groups) + len(again)
+
+    def _some(self, tensors: Mapping[str, TensorInfo]) -> list[str]:
+        """Tensors of all kinds and layers, of no more weights than are soon rounded."""
+        left, found = _SOME, list[str]()
+        rng = np.random.default_rng(0)
+        for name in map(str, rng.permutation(sorted(tensors))):
+            if tensors[name].elements <= left or not found:
+                found.append(name)
+                left -= tensors[name].elements
+        return found
+
+    def _plain_source(self, work: Path) -> FitEvents[Path]:
+        """The source, or what it is in F16: probes exchange its weights in memory."""
+        if not self.is_quantized:
+            return self._options.source
+        yield Said("the source is quantized: what it lost already is not seen by the estimate")
+        path = work / "plain.gguf"
+        again = QuantizeOptions(allow_requantize=True)
+        quantize(self._options.source, path, "F16", threads=self._options.threads, options=again)
+        return path
+
+    def _matrix(self, plain: Path, work: Path) -> FitEvents[Path]:
+        """The matrix that was given, or one of our own; the speed is measured with it."""
+        options = self._options
+        given, target = options.imatrix, matrix_beside(options.target)
+        if given is not None or options.dry_run:
+            target = work / "imatrix.gguf"
+        if given is not None:
+            read_imatrix(given)
+        job = MatrixJob(
+            path=str(plain), settings=options.settings, texts=self._calibration,
+            dataset=options.dataset, target=str(target), origin=f"fit {time.time_ns()}",
+            chunk=self._window, chunks=1 if given else options.chunks, with_output=True,
+        )  # fmt: skip
+        made = yield from self._job("computing importance", job, MatrixMade)
+        self._token_s = made.seconds / (made.chunks * made.chunk)
+        for name, experts in made.rare.items():
+            yield Said(f"{name}: experts {', '.join(map(str, experts))} got few tokens")
+        return given or target
+
+    def _groups(
+        self, tensors: Mapping[str, TensorInfo], candidates: Mapping[str, tuple[str, ...]]
+    ) -> tuple[dict[str, str], ...]:
+        """Tensors that share a factor: of one kind, in neighbouring layers, as many groups as
+        there is time for."""
+        cost = self._token_s * _SLOWER * _PROBE_WINDOW
+        cost *= _PROBE_WINDOWS[0]
+        affordable = self._options.seconds * _PROBE_SHARE / cost
+        kinds: dict[str, list[str]] = {}
+        for name in tensors:
+            kinds.setdefault(_BLOCK.sub("", name), []).append(name)
+        bands = max(1, int(affordable / len(kinds)))
+        groups: list[dict[str, str]] = []
+        for names in kinds.values():
+            names.sort(key=layer_of)
+            groups += [
+                {str(name): _coarse(candidates[str(name)]) for name in part}
+                for part in np.array_split(np.array(names), min(bands, len(names)))
+            ]
+        self._probe_windows = max(_PROBE_WINDOWS[0], min(_PROBE_WINDOWS[1], int(
+            affordable * _PROBE_WINDOWS[0] / len(groups))))  # fmt: skip
+        return tuple(groups)
+
+    def _expected_s(self, probes: int) -> float:
+        cost = self._token_s * _SLOWER * _PROBE_WINDOW * self._probe_windows
+        cost *= probes + 1 + len(_KINDS)
+        if self._options.dry_run:
+            return cost
+        return cost + self._token_s * _SLOWER * self._window * self._windows() * (_RIVALS + 2)
+
+    def _windows(self) -> int:
+        """Windows of the held-out text that there is time for."""
+        cost = self._token_s * _SLOWER * self._window * (_RIVALS + 2)
+        return max(4, int(self._options.seconds * _SCORE_SHARE / cost))
+
+    def _presets(
+        self, estimate: Estimate, imatrix: Path, nbytes: int, bits: float
+    ) -> FitEvents[list[Mix]]:
+        """Presets of at most that size, the best by the estimate first."""
+        found: list[Mix] = []
+        near = [
+            name for name in _PRESETS if bits - _BITS_BELOW <= _bits_of(name) <= bits + _BITS_ABOVE
+        ]
+        for index, name in enumerate(near):
+            yield At("looking at presets", index / len(near))
+            options = QuantizeOptions(imatrix=imatrix, allow_requantize=True)
+            with contextlib.suppress(BackendError):
+                made = plan(self._options.source, name, threads=1, options=options)
+                mix = self.mix_of(name, estimate, made.encodings)
+                if mix.file_bytes <= nbytes and not made.needs_imatrix:
+                    found.append(mix)
+        found.sort(key=lambda mix: math.inf if math.isnan(mix.estimate) else mix.estimate)
+        return found
+
+    def _measure(
+        self, work: Path, recipe: MixRecipe, imatrix: Path, fit: Mix, presets: list[Mix]
+    ) -> FitEvents[tuple[Mix, list[Mix], str | None]]:
+        """Write the fit and measure it beside the best presets; it gets its name if it is not
+        worse."""
+        options, reference = self._options, work / "reference"
+        check_room(options.target.parent, 2 * fit.file_bytes, options.target.name)
+        yield from self.score("measuring the source", options.source, reference, writes=True)
+        partial = work / "fit.gguf"
+        again = recipe.options(imatrix)
+        yield At("writing the fit", 0.0)
+        quantize(options.source, partial, recipe.type, threads=options.threads, options=again)
+        divergence = yield from self.score("measuring the fit", partial, reference)
+        fit = _with_measure(fit, divergence, partial.stat().st_size)
+        for place, preset in enumerate(presets[:_RIVALS]):
+            path = work / f"{preset.name}.gguf"
+            plain = QuantizeOptions(imatrix=imatrix, allow_requantize=True)
+            yield At(f"writing {preset.name}", 0.0)
+            quantize(options.source, path, preset.name, threads=options.threads, options=plain)
+            found = yield from self.score(f"measuring {preset.name}", path, reference)
+            presets[place] = _with_measure(preset, found, path.stat().st_size)
+            path.unlink()
+        rivals = [mix for mix in presets if mix.kld is not None]
+        best = min(rivals, key=lambda mix: mix.kld or 0.0, default=None)
+        if best is not None and (best.kld or 0.0) < (fit.kld or 0.0):
+            return fit, presets, best.name
+        write_recipe(recipe_beside(options.target), recipe)
+        partial.replace(options.target)
+        return fit, presets, None
+
+    def score(
+        self, doing: str, path: Path, place: Path, *, writes: bool = False
+    ) -> FitEvents[Divergence]:
+        job = MixScoreJob(path=str(path), settings=self._options.settings, text=self._held_out,
+                       place=str(place), writes=writes, window=self._window,
+                       windows=self._windows())  # fmt: skip
+        return (yield from self._job(doing, job, Divergence))
+
+    def _job(self, doing: str, job: FitJob, kind: type[T]) -> FitEvents[T]:
+        shares = ask(job, kind)
+        yield At(doing, 0.0)
+        with contextlib.closing(shares):
+            while True:
+                try:
+                    yield At(doing, next(shares))
+                except StopIteration as end:
+                    return end.value
+
+
+def kinds_for(tensor: TensorInfo, importance: Importance) -> tuple[str, ...]:
+    """Encodings whose blocks fit the tensor's rows, and that llama.cpp makes of it."""
+    is_known = tensor.name in importance.entries
+    return tuple(
+        kind
+        for kind in _KINDS
+        if tensor.shape[0] % ENCODINGS[NUMBERS[kind]].block == 0
+        and (is_known or kind not in _GUIDED)
+    )
+
+
+def _coarse(kinds: tuple[str, ...]) -> str:
+    """The encoding of a probe: coarse enough to be measured, fine enough to be in proportion."""
+    return min(kinds, key=lambda kind: abs(ENCODINGS[NUMBERS[kind]].bits - _PROBE_BITS))
+
+
+def _bits_of(preset: str) -> float:
+    base = next(base for label, base in FILE_TYPES.values() if label == preset)
+    return ENCODINGS[NUMBERS[base]].bits
+
+
+def layer_of(name: str) -> int:
+    """The layer in a tensor's name; -1: none."""
+    match = _BLOCK.match(name)
+    return int(match[1]) if match else -1
+
+
+def factors_of(groups: tuple[dict[str, str], ...], made: list[ProbeMade]) -> dict[str, float]:
+    """GgmlTensor -> nats for a unit of its error, by its group's probe.
+
+    A probe that shows nothing gets the smallest factor of all: nothing is without harm.
+    """
+    found = [max(0.0, probe.kld) / probe.error if probe.error else 0.0 for probe in made]
+    least = min((factor for factor in found if factor > 0), default=1.0)
+    return {
+        name: max(factor, least)
+        for group, factor in zip(groups, found, strict=True)
+        for name in group
+    }
+
+
+def scale_kinds(
+    errors: Mapping[str, Mapping[str, float]],
+    factors: Mapping[str, float],
+    groups: Sequence[Mapping[str, str]],
+    made: Sequence[ProbeMade],
+) -> dict[str, dict[str, float]]:
+    """The errors, times what many tensors in one encoding harm beside their estimate.
+
+    The quantizer searches for what makes these errors small, the harder the fewer bits there are,
+    so they flatter some encodings.
+    """
+    scales: dict[str, float] = {}
+    for group, probe in zip(groups, made, strict=True):
+        kind = next(iter(group.values()))
+        expected = sum(factors[name] * errors[name][kind] for name in group)
+        scales[kind] = probe.kld / expected if probe.kld > _NOISE and expected else 1.0
+    return {
+        name: {kind: error * scales.get(kind, 1.0) for kind, error in found.items()}
+        for name, found in errors.items()
+    }
+
+
+def label_of(encodings: Mapping[str, str], elements: Mapping[str, int]) -> str:
+    """The level whose own encoding most weights have; `_M` of several."""
+    sums: dict[str, int] = {}
+    for name, kind in encodings.items():
+        sums[kind] = sums.get(kind, 0) + elements[name]
+    for kind in sorted(sums, key=lambda kind: -sums[kind]):
+        labels = [label for label, base in FILE_TYPES.values() if base == kind]
+        if labels and ENCODINGS[NUMBERS[kind]].quantized:
+            return next((label for label in labels if label.endswith("_M")), labels[0])
+    return "Q8_0"
+
+
+def _with_measure(mix: Mix, found: Divergence, nbytes: int) -> Mix:
+    error = found.kld_mean_error_windows or found.kld_mean_error
+    return msgspec.structs.replace(
+        mix, kld=found.kld_mean, error=error, same_top=found.same_top, file_bytes=nbytes
+    )
+
+
+def matrix_beside(target: Path) -> Path:
+    """Where the matrix that was computed for a file is kept."""
+    return target.with_name(f"{target.stem}.imatrix.gguf")
+
+
+def recipe_beside(target: Path) -> Path:
+    """Where the recipe of a file is kept."""
+    return target.with_name(f"{target.stem}.recipe.json")
+
+
+def minutes(seconds: float) -> str:
+    """`75 s`, `5 min`, `1.5 h`: a time for people."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
