@@ -109,9 +109,7 @@ def _piece(event: _Event) -> AnswerPiece:
 def connect(address: Address) -> Generator[http.client.HTTPConnection]:
     """A connection, closed afterwards. Raises ChatError for one that breaks, and if what is decoded
     meanwhile is no worker's."""
-    scheme, _, place = address.url.partition("://")
-    kind = http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
-    connection = kind(place.partition("/")[0], timeout=_TIMEOUT_S)
+    connection = address.connection(_TIMEOUT_S)
     try:
         yield connection
     except (OSError, http.client.HTTPException) as error:
@@ -150,8 +148,7 @@ def request(
     headers = {"Content-Type": "application/json"}
     if address.key is not None:
         headers["Authorization"] = f"Bearer {address.key}"
-    prefix = address.url.partition("://")[2].partition("/")[2]
-    path = f"/{prefix}{path}" if prefix else path
+    path = address.prefix + path
     connection.request(method, path, None if body is None else msgspec.json.encode(body), headers)
     return connection.getresponse()
 

@@ -13,7 +13,6 @@ import time
 import tty
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 from rich.console import Console, Group
@@ -33,12 +32,11 @@ _Answer = TypeVar("_Answer")
 
 def look(address: Address, kind: type[_Answer]) -> _Answer:
     """What the worker does now, decoded as `kind`. Raises WatchError."""
-    parts, url = urlsplit(address.url), address.url
-    scheme = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    url = address.url
     headers = {"Authorization": f"Bearer {address.key}"} if address.key is not None else {}
     try:
-        with contextlib.closing(scheme(parts.netloc, timeout=_TIMEOUT_S)) as connection:
-            connection.request("GET", parts.path + _PATH, headers=headers)
+        with contextlib.closing(address.connection(_TIMEOUT_S)) as connection:
+            connection.request("GET", address.prefix + _PATH, headers=headers)
             response = connection.getresponse()
             body = response.read(_MAX_ANSWER)
         if response.status == http.client.NOT_FOUND:
