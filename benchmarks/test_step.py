@@ -54,6 +54,9 @@ class NullBackend:
     def ahead(self, sampler: Any) -> list[int]:
         return []
 
+    def cut(self, sampler: Any) -> bool:
+        return False
+
     def free_sampler(self, sampler: Any) -> None: ...
 
     def drop(self, slot: int, start: int = 0) -> bool:

@@ -221,6 +221,10 @@ class FakeBackend:
         """What must follow the newest one that was chosen."""
         return forced(self._chosen[sampler], self.forces)
 
+    def cut(self, sampler: Any) -> bool:
+        """No answer has such a part."""
+        return sampler is None
+
     def free_sampler(self, sampler: Any) -> None:
         """Count the release."""
         self.live_samplers -= 1

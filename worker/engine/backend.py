@@ -199,6 +199,10 @@ class Backend(Protocol):
         """
         ...
 
+    def cut(self, sampler: Any) -> bool:
+        """End the part of the answer that its `SpanLimit` bounds: whether one is being written."""
+        ...
+
     def logits(self, row: int, drawn_by: Any = None) -> np.ndarray:
         """The raw logits of batch row `row`, float32 [vocab_size]; valid until the next decode.
 

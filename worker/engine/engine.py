@@ -163,6 +163,12 @@ class Engine:
             self._forget(sequence, "aborted")
             self.snapshot = self._take_snapshot()
 
+    def cut(self, request_id: str) -> bool:
+        """End the part of an answer that its `SpanLimit` bounds, such as a thought: whether one is
+        being written. An answer that has ended has none."""
+        sequence = self._sequences.get(request_id)
+        return sequence is not None and self.backend.cut(sequence.sampler)
+
     def take_out(
         self, tokens: np.ndarray, key: bytes, shorten: Callable[[np.ndarray, int], np.ndarray]
     ) -> KeptSequence | None:
@@ -461,7 +467,8 @@ class Engine:
             # A sequence that was put back computes its prompt again; it was scored already.
             if len(scores) == position - 1 and position < sequence.num_prompt:
                 token = int(sequence.tokens[position])
-                scores.append(token_logprob(self.backend.logits(first + row), token, top))
+                logits = self.backend.logits(first + row)
+                scores.append(token_logprob(logits, token, top, ranks=sequence.params.prompt_ranks))
 
     def _finish(self, sequence: Sequence, delta: Delta, reason: str, now: float) -> Delta:
         self._forget(sequence, reason)

@@ -140,6 +140,7 @@ class GenerationParams(msgspec.Struct, frozen=True, kw_only=True):
     logprobs    how many likeliest alternatives to report for each sampled token; None: no logprobs
     as_drawn    these are of what all samplers left, not of the model's own distribution
     prompt_logprobs  the model's own for each prompt token
+    prompt_ranks     and each one's rank
     prompt_param     the client's field that the prompt was made from, to name in errors
     tells_progress   whether each step that reads the prompt says how far it is
     spelled          control tokens that are shown, each as these bytes; others stay hidden
@@ -153,6 +154,7 @@ class GenerationParams(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: int | None = None
     as_drawn: bool = False
     prompt_logprobs: int | None = None
+    prompt_ranks: bool = False
     prompt_param: str = "prompt"
     tells_progress: bool = False
     spelled: Mapping[int, bytes] = {}

@@ -150,6 +150,10 @@ class LlamaBackend:
         """Tokens that must come next, whatever the model says; they are accepted."""
         return sampler.ahead()
 
+    def cut(self, sampler: Any) -> bool:
+        """End the part of the answer that its `SpanLimit` bounds: whether one is being written."""
+        return sampler.cut()
+
     def logits(self, row: int, drawn_by: Any = None) -> np.ndarray:
         """The row's logits, float32 [vocab_size], read-only, valid until the next decode."""
         if drawn_by is not None:

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from worker.api.intake.bounds import check_alternatives
 from worker.engine.output import TokenLogprob
+from worker.errors import RequestError
 
 
 class SpelledIds(dict[int, bytes]):
@@ -114,6 +116,45 @@ def token_text(piece: bytes) -> str:
         return piece.decode("utf-8")
     except UnicodeDecodeError:
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in piece)
+
+
+class PromptToken(msgspec.Struct):
+    """A token of a prompt, or one that could have stood there, in vLLM's form."""
+
+    logprob: float
+    rank: int
+    decoded_token: str
+
+
+# One entry for each prompt token: token id -> its score, with the likeliest of its place; null for
+# the first one, which nothing comes before.
+PromptLogprobs = list[dict[str, PromptToken] | None]
+
+
+def prompt_logprobs(
+    scores: Sequence[TokenLogprob], pieces: Sequence[bytes] | Mapping[int, bytes], top: int
+) -> PromptLogprobs:
+    """scores: of all tokens but the first; top: alternatives of each"""
+
+    def entry(score: TokenLogprob) -> dict[str, PromptToken]:
+        ranked = [(score.token, score.logprob, score.rank)]
+        ranked += [(*pair, rank) for rank, pair in enumerate(score.top[:top], start=1)]
+        return {
+            str(token): PromptToken(logprob, rank, pieces[token].decode(errors="replace"))
+            for token, logprob, rank in ranked
+        }
+
+    return [None, *map(entry, scores)]
+
+
+def prompt_logprobs_of(count: int | None, *, stream: bool | None) -> int | None:
+    """Alternatives for each prompt token, as asked for. Raises RequestError."""
+    if count is None:
+        return None
+    check_alternatives(prompt_logprobs=count)
+    if stream:
+        raise RequestError("prompt_logprobs cannot be streamed.", param="prompt_logprobs")
+    return count
 
 
 def mean_logprob(scores: Sequence[float]) -> float:

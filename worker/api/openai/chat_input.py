@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from worker.api.answer.logprobs import prompt_logprobs_of
 from worker.api.intake.bounds import check_alternatives, stops_of, tokens_of, truncates
 from worker.api.intake.chat.chat_input import ChatInput
 from worker.api.intake.chat.content_parts import check_pictures, newest, text_of
@@ -55,6 +56,8 @@ def chat_input_of(body: ChatRequest, facts: ModelFacts, budget: Budget) -> ChatI
         stop=stops_of(body.stop),
         n=1 if body.n is None else body.n,
         logprobs=_logprobs(body),
+        prompt_logprobs=prompt_logprobs_of(body.prompt_logprobs, stream=body.stream),
+        prompt_ranks=body.prompt_logprobs is not None,
         tells_progress=bool(body.stream and body.return_progress),
     )
     return ChatInput(
@@ -77,6 +80,7 @@ def chat_input_of(body: ChatRequest, facts: ModelFacts, budget: Budget) -> ChatI
         variables=body.chat_template_kwargs or {},
         opens=body.add_generation_prompt is not False,
         continues=_continues(body),
+        controlled=bool(body.reasoning_control),
         truncates=body.truncation is not None and truncates(body.truncation),
     )
 

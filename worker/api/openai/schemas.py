@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from worker.api.answer.logprobs import Logprobs, TokenScore
+from worker.api.answer.logprobs import Logprobs, PromptLogprobs, TokenScore
 from worker.api.answer.usage import LlamaTimings, PromptProgress, Usage
 from worker.api.intake.bounds import TRUNCATIONS, between, count_from, items, one_of, texts
 from worker.api.intake.chat.content_parts import MessageContent
@@ -55,6 +55,7 @@ class ChatRequest(ChatFields, kw_only=True):
     reasoning_format        none leaves thoughts in the content
     reasoning_budget_tokens, thinking_budget_tokens
                             tokens of thought at most; the first counts
+    reasoning_control       true: /v1/chat/completions/control may end the thought (llama-server)
     chat_template           refused: the template is the model file's own
     functions, function_call
                             the form that tools had before; refused
@@ -69,6 +70,7 @@ class ChatRequest(ChatFields, kw_only=True):
     logprobs                true: the logprob of each token; a number above 0 is true
     top_logprobs            likeliest alternatives to report for each token; needs logprobs
     n_probs                 llama-server's name of both
+    prompt_logprobs         the logprob of each prompt token and so many alternatives; not streamed
     stream                  true: events, one for each token
     stream_options          how a stream reports usage
     return_progress         true: each step that reads the prompt is an event, too
@@ -89,6 +91,7 @@ class ChatRequest(ChatFields, kw_only=True):
     reasoning_format: Annotated[str | None, one_of(*FORMATS)] = None
     reasoning_budget_tokens: Annotated[int | None, count_from(0)] = None
     thinking_budget_tokens: Annotated[int | None, count_from(0)] = None
+    reasoning_control: bool | None = None
     chat_template: str | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
@@ -100,6 +103,7 @@ class ChatRequest(ChatFields, kw_only=True):
     logprobs: Annotated[bool | int | None, between(0, LOGPROBS.most)] = None
     top_logprobs: Annotated[int | None, between(0, LOGPROBS.most)] = None
     n_probs: Annotated[int | None, between(0, LOGPROBS.most)] = None
+    prompt_logprobs: Annotated[int | None, between(0, LOGPROBS.most)] = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     return_progress: bool | None = None
@@ -107,6 +111,26 @@ class ChatRequest(ChatFields, kw_only=True):
     return_tokens_as_token_ids: bool | None = None
     timings_per_token: bool | None = None
     verbose: bool | None = None
+
+
+class ControlRequest(msgspec.Struct, kw_only=True):
+    """POST /v1/chat/completions/control, as llama-server has it.
+
+    id      of the running answer, as its events tell it
+    action  reasoning_end: the thought ends now
+    model   says nothing
+    """
+
+    id: str | None = None
+    action: Annotated[str | None, one_of("reasoning_end")] = None
+    model: Any = None
+
+
+class ControlReply(msgspec.Struct, omit_defaults=True):
+    """message: why nothing happened"""
+
+    success: bool
+    message: str = ""
 
 
 class TemplateReply(msgspec.Struct):
@@ -176,6 +200,7 @@ class ChatCompletion(msgspec.Struct, kw_only=True, omit_defaults=True):
     warnings: tuple[str, ...] = ()
     service_tier: str | msgspec.UnsetType = msgspec.UNSET
     prompt_token_ids: tuple[int, ...] = ()
+    prompt_logprobs: PromptLogprobs | None = None
     verbose: TemplateReply | msgspec.UnsetType = msgspec.field(
         name="__verbose", default=msgspec.UNSET
     )
@@ -194,6 +219,7 @@ class CompletionRequest(SamplingFields, kw_only=True):
     stop                the answer ends before the first of these
     logprobs            likeliest alternatives to report for each token; true is 1
     n_probs             llama-server's name of it
+    prompt_logprobs     the logprob of each prompt token and so many alternatives; not streamed
     stream              true: events, one for each token
     stream_options      how a stream reports usage
     return_progress     true: each step that reads the prompt is an event, too
@@ -214,6 +240,7 @@ class CompletionRequest(SamplingFields, kw_only=True):
     stop: Annotated[str | list[str | None] | None, texts(STOPS.most, STOP.most)] = None
     logprobs: Annotated[bool | int | None, between(0, LOGPROBS.most)] = None
     n_probs: Annotated[int | None, between(0, LOGPROBS.most)] = None
+    prompt_logprobs: Annotated[int | None, between(0, LOGPROBS.most)] = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     return_progress: bool | None = None
@@ -232,6 +259,7 @@ class Choice(AnyChoice):
     logprobs: Logprobs | None = None
     finish_reason: str | None = None
     prompt_token_ids: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
+    prompt_logprobs: PromptLogprobs | msgspec.UnsetType = msgspec.UNSET
 
 
 class Completion(msgspec.Struct, kw_only=True, omit_defaults=True):

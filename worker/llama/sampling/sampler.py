@@ -44,20 +44,28 @@ class LimitedChoice:
         self._ends = _watch(self._limit.ends)
         self._is_inside = self._limit.is_open
         self._num_inside = 0
+        self._is_cut = False
         self._text = Detokenizer()
         self._forced: list[int] = []
 
     def choose(self, row: np.ndarray) -> int:
         """A token id; `row` float32 [vocab_size] stays so."""
         over = self._num_inside - self._limit.count if self._is_inside else -1
+        if self._is_cut:
+            over = max(over, 0)
         if over >= _MAX_MORE or (over >= 0 and not self._text.is_held):
-            self._is_inside = False
+            self._is_inside = self._is_cut = False
             self._forced = list(self._limit.forced)
         if self._forced:
             return self._force(row, self._forced.pop(0))
         token = self._choice.choose(row)
         self._note(token)
         return token
+
+    def cut(self) -> bool:
+        """End the part that is being written as if it were too long: whether there is one."""
+        self._is_cut = self._is_inside
+        return self._is_cut
 
     def ahead(self) -> list[int]:
         """What a constraint forces behind a thought, see `GuidedChoice`."""
@@ -79,6 +87,7 @@ class LimitedChoice:
         else:
             watch.clear()
             self._is_inside = not self._is_inside
+            self._is_cut = False
 
     def _force(self, row: np.ndarray, token: int) -> int:
         only = self._workspace.copy_row(row)
@@ -155,6 +164,10 @@ class Sampler:
         for token in found:
             self._edits.accept(token)
         return found
+
+    def cut(self) -> bool:
+        """End the part that its `SpanLimit` bounds: whether one is being written."""
+        return isinstance(self._choice, LimitedChoice) and self._choice.cut()
 
     def free(self) -> None:
         """Release what is native; safe to call again."""
