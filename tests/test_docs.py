@@ -28,7 +28,8 @@ PAGES = sorted(
         ROOT / "CONTRIBUTING.md",
         ROOT / "CHANGELOG.md",
         *DOCS,
-        *(ROOT / "benchmarks").rglob("README.md"),
+        *(ROOT / "benchmarks").rglob("*.md"),
+        *(ROOT / "fleet" / "benchmarks").glob("*.md"),
     ]
 )
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())

@@ -2,7 +2,7 @@
 
     python -m benchmarks.startup --model FILE... [--llama-server BIN] [--beside FOLDER]
                                  [--rounds N] [--every SECONDS] [--after SECONDS] [--chat]
-                                 [--svg docs/startup.svg]
+                                 [--svg benchmarks/startup.svg]
 
 Each round starts each server in turn, the file in the page cache: 8,192 cells, 4 sequences. A
 server is asked every 5 ms, or as `--every` says; what counts is the time from its spawn to the

@@ -97,7 +97,7 @@ def prove_library(environment: Environment, goal: Record) -> Record:
         found = prove(environment.python)
         used = ", ".join(found.features) or "no special feature"
         if not found.problem:
-            say(f"proven in {since(started)}, using {used}")
+            say(f"self-test passed in {since(started)}, using {used}")
             environment.keep(replace(environment.record, proof=found.key))
             return goal
         if found.at_load:

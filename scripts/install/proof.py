@@ -75,7 +75,7 @@ def prove(python: Path) -> Finding:
         return Finding(said["key"], found["problem"], found["features"], found["at_load"])
     except (ValueError, KeyError):
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise InstallError(f"llama.cpp could not be proven: {last}") from None
+        raise InstallError(f"the self-test of llama.cpp could not run: {last}") from None
 
 
 def next_without(without: list[str], features: list[str], cpu: str) -> list[str]:

@@ -8,7 +8,6 @@ from importlib.metadata import version as installed
 from typing import TYPE_CHECKING
 
 from worker import __version__, machine
-from worker.cli.calibrate import summary
 from worker.cli.console import data_console, new_table, write_json
 from worker.machine import human_bytes
 
@@ -56,8 +55,9 @@ def run(arguments: argparse.Namespace) -> int:
     if not library.reads_media():
         console.print("accepts no images and audio: `make install MTMD=1` adds libmtmd")
     console.print(f"CPU: {machine.cpu()[0]}; {_proof_note(proof)}")
-    for found in known_calibrations():
-        console.print(f"attention: {summary(found)}")
+    if shapes := len(known_calibrations()):
+        measured = "1 head shape" if shapes == 1 else f"{shapes} head shapes"
+        console.print(f"attention: measured here for {measured}; `--json` lists them")
     if build.variant:
         able, every = variants.rank_variants(library.FOLDER), variants.variant_names(library.FOLDER)
         console.print(f"CPU variant: {build.variant}; {len(able)} of {len(every)} run here")
@@ -72,10 +72,10 @@ def run(arguments: argparse.Namespace) -> int:
 def _proof_note(proof: Soundness | None) -> str:
     """What is known of this library on this CPU."""
     if proof is None:
-        return "llama.cpp is not proven on it yet: the first start does that"
+        return "the self-test of llama.cpp has not run yet: the first start runs it"
     if not proof.is_sound:
-        return f"llama.cpp is not sound on it: it {proof.problem}"
+        return f"llama.cpp failed its self-test: it {proof.problem}"
     return (
-        f"llama.cpp uses {', '.join(proof.features)}; proven {proof.proven} in "
-        f"{proof.cases} cases, {proof.seconds:.1f} s"
+        f"llama.cpp uses {', '.join(proof.features)}; self-test passed {proof.proven}, "
+        f"{proof.cases} cases in {proof.seconds:.1f} s"
     )

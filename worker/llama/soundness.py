@@ -322,7 +322,7 @@ def _problem(ending: ProcessEnd, where: Loading | ProofCase) -> str:
     if "llama.cpp gave up" in ending.last:  # a failed assertion, in our words
         return f"gives up {place}: {ending.last.partition('gave up: ')[2].rstrip('.')}"
     raise BackendError(
-        f"llama.cpp could not be proven on this CPU: the self-test ended {place} with {ending}.",
+        f"The self-test of llama.cpp on this CPU ended {place} with {ending}.",
         hint=_LOAD_HINT if is_loading and ending.code > 0 else _AGAIN_HINT,
         code=_CODE,
     )

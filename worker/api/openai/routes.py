@@ -37,7 +37,6 @@ from worker.api.openai.schemas import (
 from worker.chat.format import ChatFormat
 from worker.errors import RequestError
 from worker.http.replies import ErrorReply
-from worker.requests.record import current
 
 
 @post("/v1/chat/completions", status_code=200, summary="Answer in a conversation (OpenAI)")
@@ -60,9 +59,7 @@ async def control(request: HttpRequest, preparing: Preparing) -> Response[bytes]
         raise RequestError("id is missing.", param="id", hint="Send the id of a running answer.")
     if body.action != "reasoning_end":
         raise RequestError("action must be reasoning_end.", param="action")
-    record = current()
-    account = "" if record is None else record.account.name
-    done = await preparing.lane.cut(body.id.removeprefix(ChatExchange.prefix), account)
+    done = await preparing.cut(body.id.removeprefix(ChatExchange.prefix))
     if done:
         return json_response(ControlReply(True))
     message = "No reasoning is running that was asked for with reasoning_control."
