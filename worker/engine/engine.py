@@ -9,6 +9,7 @@ import numpy as np
 from worker.cache.slot_file import KeptSequence
 from worker.cache.store import CacheStats, Store
 from worker.engine.backend import Backend, BatchError, OutOfCells
+from worker.engine.banned import Guard
 from worker.engine.cost import StepCost
 from worker.engine.draft import Draft
 from worker.engine.drafts.guesser import NO_DRAFTING, Drafting, Guesser
@@ -25,7 +26,7 @@ from worker.engine.scoring import (
     check_scores,
     log_probabilities,
 )
-from worker.engine.sequence import Delta, Sequence, SequenceStatus
+from worker.engine.sequence import Delta, Mark, Sequence, SequenceStatus
 from worker.engine.stats import EngineSnapshot, Stats, progress_of
 from worker.errors import BackendError, DecodeError, RequestError, WorkerError
 
@@ -139,6 +140,8 @@ class Engine:
         assert request.id not in self._sequences, f"request id {request.id} is in use"
         sequence = Sequence(request, self.backend.max_length, self._clock())
         sequence.sampler = self.backend.make_sampler(request)
+        if request.params.sampling.banned_strings:
+            sequence.guard = Guard(request)
         self._sequences[request.id] = sequence
         self.scheduler.add(sequence)
         self.snapshot = self._take_snapshot()
@@ -393,8 +396,8 @@ class Engine:
             draft.num_accepted += place > start
             if place + 1 == sequence.num_known:
                 deltas += self._advance(sequence, first + place - start, now)
-            ended = deltas[-1].is_last
-            following = deltas[-1].token if ended else int(sequence.tokens[place + 1])
+            ended = sequence.slot is None  # or it went back
+            following = int(sequence.tokens[place + 1])
             if not draft.judge(place - start, following) or ended:
                 break
         draft.shorten(0)  # the next step may be one without guesses
@@ -411,20 +414,20 @@ class Engine:
         """
         deltas: list[Delta] = []
         try:
-            deltas.append(self._sample(sequence, row, now))
+            deltas += self._sample(sequence, row, now)
             sequence.num_ahead = 0
-            if deltas[0].is_last or sequence.params.logprobs is not None:
+            if sequence.slot is None or sequence.params.logprobs is not None:
                 return deltas
             for token in self.backend.ahead(sequence.sampler):
-                deltas.append(self._append(sequence, token, now))
-                if deltas[-1].is_last:
+                deltas += self._append(sequence, token, now)
+                if sequence.slot is None:
                     break
                 sequence.num_ahead += 1
         except (RequestError, BackendError) as error:  # no token is left, or no logits are
             deltas += self._fail(sequence, error)
         return deltas
 
-    def _sample(self, sequence: Sequence, row: int, now: float) -> Delta:
+    def _sample(self, sequence: Sequence, row: int, now: float) -> list[Delta]:
         params, backend = sequence.params, self.backend
         scores = None
         if not sequence.num_sampled:
@@ -432,8 +435,16 @@ class Engine:
             if sequence.prompt_logprobs is not None:
                 scores = tuple(sequence.prompt_logprobs)
         if params.max_tokens == 0:
-            return self._finish(sequence, Delta(sequence.id, prompt_logprobs=scores), "length", now)
-        token = backend.sample(row, sequence.sampler)
+            delta = Delta(sequence.id, prompt_logprobs=scores)
+            return [self._finish(sequence, delta, "length", now)]
+        try:
+            token = backend.sample(row, sequence.sampler)
+        except RequestError:
+            if sequence.guard is None or not sequence.guard.bans_at(sequence.num_known):
+                raise
+            sequence.guard.stop()  # nothing else may come
+            self._resume_sampler(sequence, sequence.guard)
+            token = backend.sample(row, sequence.sampler)
         score = None
         if params.logprobs is not None:
             drawn_by = sequence.sampler if params.as_drawn else None
@@ -447,13 +458,34 @@ class Engine:
         now: float,
         score: TokenLogprob | None = None,
         scores: tuple[TokenLogprob, ...] | None = None,
-    ) -> Delta:
-        backend = self.backend
+    ) -> list[Delta]:
+        backend, guard = self.backend, sequence.guard
         shown = backend.pieces[token] or sequence.params.spelled.get(token, b"")
-        text, reason = sequence.append(token, None if token in backend.end_tokens else shown, now)
+        is_end = token in backend.end_tokens
+        if guard is not None and not is_end:
+            held = guard.feed(token, shown, sequence.mark())
+            if held is not None:
+                self._go_back(sequence, guard, held.mark)
+                return []
+        text, reason = sequence.append(token, None if is_end else shown, now)
         certain = () if score is None else sequence.add_score(score)
         delta = Delta(sequence.id, text, token, certain, scores)
-        return delta if reason is None else self._finish(sequence, delta, reason, now)
+        if reason is not None:
+            delta = self._finish(sequence, delta, reason, now)
+        return [delta] if guard is None else guard.release(delta)
+
+    def _go_back(self, sequence: Sequence, guard: Guard, mark: Mark) -> None:
+        """Take back the tokens since the mark. The sequence waits again, before all others, and
+        finds what it goes on from in the cache."""
+        self.scheduler.queue_again(sequence)
+        sequence.go_back(mark)
+        self._resume_sampler(sequence, guard)
+
+    def _resume_sampler(self, sequence: Sequence, guard: Guard) -> None:
+        self.backend.free_sampler(sequence.sampler)
+        known = sequence.tokens[: sequence.num_known].tolist()
+        resumption = guard.resumption(known, sequence.num_prompt)
+        sequence.sampler = self.backend.make_sampler(guard.request, resumption)
 
     def _score_prompt(self, sequence: Sequence, first: int, count: int) -> None:
         """ln p of the prompt tokens that follow the rows just computed."""

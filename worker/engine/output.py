@@ -21,6 +21,11 @@ class Detokenizer:
     def __init__(self) -> None:
         self._held = b""
 
+    def copy(self) -> Detokenizer:
+        made = Detokenizer()
+        made._held = self._held
+        return made
+
     def feed(self, piece: bytes) -> str:
         """The text that `piece` completes; empty while a character is unfinished."""
         piece = self._held + piece

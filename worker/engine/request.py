@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -186,6 +187,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         """Copies with one seed would all be the same text: each has its own."""
         seed = self.params.sampling.seed
         return None if seed is None else (seed + self.copy) % SEED_RANGE
+
+
+class Resumption(NamedTuple):
+    """Where a sampler goes on: what was written, what must not come next, how often it was so."""
+
+    written: tuple[int, ...]
+    banned: tuple[int, ...]
+    number: int
 
 
 def check_length(count: int, max_length: int, param: str, *, output: int = 0) -> None:

@@ -114,12 +114,12 @@ class Preparing:
         self._is_closed = False
         self._given_up: list[Future[Any]] = []  # nobody waits for them, but they may run
 
-    @property
     async def cut(self, name: str) -> bool | None:
         """End what an answer of the asker's key thinks, see `EngineThread.cut`."""
         record = current()
         return await self._lane().cut(name, "" if record is None else record.account.name)
 
+    @property
     def is_idle(self) -> bool:
         """Whether no thread works for a request that nobody waits for any more."""
         return all(each.done() for each in self._given_up)

@@ -100,6 +100,19 @@ class GuidedChoice:
         else:
             self._ahead = self._ahead or matcher.forced_tokens()
 
+    def follow(self, token: int) -> None:
+        """A token that was chosen before."""
+        if self._matcher is not None:
+            if token not in self._ends:
+                self._accept(token, self._matcher)
+            return
+        watch = self._watch
+        assert watch is not None
+        piece = self._pieces[token]
+        rest = watch.look(token, piece)
+        if rest is None or not self._starts_with(rest):
+            watch.add(piece)
+
     def ahead(self) -> list[int]:
         """All tokens that must come next, as if they had been chosen, the end too."""
         found: list[int] = []

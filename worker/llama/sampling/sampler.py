@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from worker.engine.output import Detokenizer
-from worker.engine.request import GenerationParams, Request
+from worker.engine.request import GenerationParams, Request, Resumption
 from worker.engine.sampling import SEED_RANGE
 from worker.grammar.constraint import Constraint
 from worker.llama.guides.guides import Guides
@@ -20,6 +20,7 @@ from worker.llama.sampling.guided import GuidedChoice
 from worker.llama.sampling.workspace import Workspace
 from worker.llama.vocab import Vocab
 
+_NEXT_SEED = 0x9E3779B1  # far from the seeds that copies have
 _MAX_MORE = 3  # tokens over the limit: a character has four bytes at most
 
 
@@ -61,6 +62,12 @@ class LimitedChoice:
         token = self._choice.choose(row)
         self._note(token)
         return token
+
+    def follow(self, token: int) -> None:
+        """A token that was chosen before."""
+        if isinstance(self._choice, GuidedChoice):
+            self._choice.follow(token)
+        self._note(token)
 
     def cut(self) -> bool:
         """End the part that is being written as if it were too long: whether there is one."""
@@ -109,10 +116,20 @@ class Sampler:
     """left  with `as_drawn` the logits that the token before was drawn from: -inf where none is"""
 
     def __init__(
-        self, request: Request, vocab: Vocab, workspace: Workspace, guides: Guides
+        self,
+        request: Request,
+        vocab: Vocab,
+        workspace: Workspace,
+        guides: Guides,
+        resumption: Resumption | None = None,
     ) -> None:
-        """Raises RequestError where its constraint cannot be held."""
+        """Raises RequestError where its constraint cannot be held.
+
+        resumption  what was written before; it draws from another seed then, of the same one
+        """
         params, seed = request.params.sampling, request.seed
+        if resumption is not None and seed is not None:
+            seed = (seed + resumption.number * _NEXT_SEED) % SEED_RANGE
         self.left: np.ndarray | None = None
         self._remains: Remains | None = None
         self._edits = Edits(request, vocab, workspace)
@@ -134,6 +151,15 @@ class Sampler:
                 raise
         if request.params.limit is not None:
             self._choice = LimitedChoice(self._choice, request.params, vocab, workspace)
+        if resumption is not None:
+            self._follow(resumption)
+
+    def _follow(self, resumption: Resumption) -> None:
+        for token in resumption.written:
+            if isinstance(self._choice, GuidedChoice | LimitedChoice):
+                self._choice.follow(token)
+            self._edits.accept(token)
+        self._edits.ban(resumption.banned)
 
     def sample(self, row: np.ndarray, at: tuple[Any, int] | None = None) -> int:
         """Choose from the logits of a row, float32 [vocab_size], and accept the choice.
