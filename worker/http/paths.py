@@ -23,7 +23,7 @@ LLAMA = frozenset("/completion /completions /infill /apply-template /embedding /
 # Where a full queue is told before anything else is done; jobs have their own words for it.
 WRITING = frozenset(
     "/v1/completions /v1/chat/completions /v1/responses /v1/messages /infill /completion "
-    "/completions /api/chat /api/generate".split()
+    "/completions /api/chat /api/generate /v1/audio/transcriptions /v1/audio/translations".split()
 )
 # Text-embeddings-inference's own; it has /rerank too.
 TEI = frozenset({"/embed", "/embed_all", "/similarity", "/predict"})
@@ -36,7 +36,7 @@ DECIDING = frozenset({"/v1/decisions", "/v1/systemone"})
 _OTHERS = "/embedding /embeddings /pooling /api/embed /api/embeddings /v1/score /score"
 GENERATING = WRITING | TEI | VECTORS | DECIDING | set(_OTHERS.split())
 # Others have these without /v1 too, for clients whose base address lacks it.
-_SHORT = ("/chat/completions", "/models", "/responses", "/decisions", "/systemone")
+_SHORT = ("/chat/completions", "/models", "/responses", "/decisions", "/systemone", "/audio")
 SHUTDOWN = ["/shutdown", "/v1/shutdown", "/v1/admin/shutdown"]
 JOB_STREAM = "/stream"
 # How loading goes, and being told to stop.

@@ -31,6 +31,7 @@ from worker.api.requests import API as REQUESTS
 from worker.api.requests import RequestView
 from worker.api.responses.routes import API as RESPONSES
 from worker.api.responses.store import ResponseStore
+from worker.api.transcriptions.routes import API as AUDIO
 from worker.chat.format import ChatFormat
 from worker.http.connections import ENTER
 from worker.lifecycle.loaded import Loaded
@@ -41,7 +42,7 @@ from worker.settings import Settings
 
 # All routes, in the order in which they are described.
 APIS = (
-    OPENAI, RESPONSES, ANTHROPIC, OLLAMA, LLAMA_SERVER, VECTORS, DECISIONS, JOBS, REQUESTS,
+    OPENAI, AUDIO, RESPONSES, ANTHROPIC, OLLAMA, LLAMA_SERVER, VECTORS, DECISIONS, JOBS, REQUESTS,
     INFO,
 )  # fmt: skip
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from worker.api.decisions.multipart import MEDIA_TYPE, parts_of
 from worker.api.decisions.openai_schemas import DecisionRequest
 from worker.api.decisions.systemone import UnprocessableError, as_unprocessable
 from worker.api.decisions.systemone_schemas import (
@@ -17,6 +16,7 @@ from worker.api.decisions.systemone_schemas import (
     SystemOneRequest,
 )
 from worker.api.intake.body import decode_json, invalid_field, struct_of
+from worker.api.intake.multipart import MEDIA_TYPE, parts_of
 from worker.errors import RequestError
 
 _REQUEST = "request"  # the part that is JSON
