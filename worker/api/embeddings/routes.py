@@ -62,6 +62,8 @@ from worker.api.intake.texts import (
     check_width,
     cut_of,
     embedding_request,
+    seen_request,
+    shows,
     texts_of,
 )
 from worker.budget import Budget
@@ -96,7 +98,12 @@ def _request_of(
     given = body.input
     if isinstance(body, LlamaEmbeddingRequest) and given is None:
         given, param = body.content, "content"
-    texts = texts_of(given, facts, param, budget, cut=cut_of(body, facts))
+    cut = cut_of(body, facts)
+    if shows(given):
+        if per_token or pooling == "none" or cut is not None:
+            raise RequestError("Inputs with images are not cut and have one vector.", param=param)
+        return seen_request(given, facts, param, budget)
+    texts = texts_of(given, facts, param, budget, cut=cut)
     return embedding_request(texts, param, per_token=per_token or pooling == "none")
 
 
@@ -125,7 +132,11 @@ async def embeddings(request: HttpRequest, facts: ModelFacts, preparing: Prepari
     body = await preparing.body(request, EmbeddingsRequest)
     check_pooled(facts)
     wanted = await preparing.texts(
-        request, body, facts, lambda budget: _request_of(body, facts, budget)
+        request,
+        body,
+        facts,
+        lambda budget: _request_of(body, facts, budget),
+        blocks=shows(body.input),
     )
 
     def reply(vectors: Sequence[np.ndarray]) -> EmbeddingList:
@@ -145,7 +156,11 @@ async def llama_embeddings(
     """A list for each text: of its one vector, or with --pooling none of those of its tokens."""
     body = await preparing.body(request, LlamaEmbeddingRequest)
     wanted = await preparing.texts(
-        request, body, facts, lambda budget: _request_of(body, facts, budget)
+        request,
+        body,
+        facts,
+        lambda budget: _request_of(body, facts, budget),
+        blocks=shows(body.input) or shows(body.content),
     )
     usual = -1 if wanted.per_token else 2
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -19,7 +19,8 @@ TYPES = (*KINDS, BASE64)
 class EmbeddingsRequest(CutFields, kw_only=True):
     """POST /v1/embeddings, and vLLM's /pooling.
 
-    input                   a text, a list of texts, token ids, or a list of lists of token ids
+    input                   a text, a list of texts, token ids, or a list of lists of token ids; or
+                      objects whose `content` has parts of text and, of a model that sees, images
     model                   anything: one worker serves one model
     encoding_format   base64: of the elements' bytes, of which float32 are little-endian
     dimensions        the first so many elements, of a model that was trained for that
@@ -28,6 +29,8 @@ class EmbeddingsRequest(CutFields, kw_only=True):
     embedding_type    Jina's name of it, which has base64 too
     embd_normalize    -1 not, 0 the largest element is 32,760, 1 the sum, 2 the length is 1
     """
+
+    shows_media: ClassVar[bool] = True
 
     input: Inputs = None
     model: str | None = None

@@ -183,11 +183,16 @@ class Preparing:
         body: msgspec.Struct,
         facts: ModelFacts,
         make: Callable[[Budget], Made],
+        *,
+        blocks: bool = False,
     ) -> Made:
         """What is made of texts that have only to become tokens. Few are made here: to a thread
-        and back takes three times as long. Raises as `aside`, and RequestError for an adapter."""
+        and back takes three times as long. Raises as `aside`, and RequestError for an adapter.
+
+        blocks  what makes it waits for others, as for images
+        """
         choice = choice_of(body, facts.adapters)
-        if _length_of(request) > _FEW_BYTES:
+        if blocks or _length_of(request) > _FEW_BYTES:
             made = await self.make(request, body, make)
         else:
             self._lane().check_place()
