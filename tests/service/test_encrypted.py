@@ -111,6 +111,23 @@ def test_tls_has_a_least_version(both: _Both) -> None:
         http.get(both.server.url.replace("https:", "http:") + "/health")
 
 
+def test_a_refusal_reaches_who_still_sends(both: _Both) -> None:
+    """An answer that comes before the body is whole arrives, by TLS too, and then its end."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    port = urlsplit(both.server.url).port
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000000\r\n\r\n"
+    with (
+        socket.create_connection(("127.0.0.1", port), 30) as plain,
+        context.wrap_socket(plain) as secure,
+    ):
+        secure.sendall(head + b"x" * 100_000)
+        answer = secure.recv(4096)
+        secure.sendall(b"x" * 100_000)
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert both.server.health()["status"] == "ok"
+
+
 def test_origins_and_hosts_hold(both: _Both) -> None:
     """Pages of other origins and unknown names are refused over both; what only this machine may
     ask for may be asked for over the file."""
