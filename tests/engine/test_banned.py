@@ -45,7 +45,8 @@ def expected(prompt: list[int], count: int, backend: FakeBackend) -> tuple[list[
 def test_no_phrase_comes(more: dict[str, Any]) -> None:
     """Each of several requests gets the tokens of the slow way, whatever the cache can do; what
     ended leaves no slot, sampler or cell behind."""
-    backend = FakeBackend(num_cells=2048, **{"num_slots": 5, **more})
+    options: dict[str, Any] = {"num_slots": 5, **more}
+    backend = FakeBackend(num_cells=2048, **options)
     engine = engine_over(backend)
     sampling = SamplingParams(banned_strings=PHRASES)
     for name, prompt in PROMPTS.items():

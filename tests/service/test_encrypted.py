@@ -75,11 +75,12 @@ def test_the_address_is_the_right_one(both: _Both) -> None:
     assert url in both.server.logged("listening")["url"]
     assert both.told["url"] == both.told["uri"] == url
     with both.over_file() as file:
-        for ask in (http.get, lambda address: file.get(urlsplit(address).path)):
-            assert ask(f"{url}/health").json()["status"] == "ok"
-            assert ask(f"{url}/info").json()["url"] == url
-            assert ask(f"{url}/props").json()["url"] == url
-            assert ask(f"{url}/info").json()["port"] == urlsplit(url).port == both.told["port"]
+        for client, base in ((http.client, url), (file, "")):
+            assert client.get(f"{base}/health").json()["status"] == "ok"
+            assert client.get(f"{base}/props").json()["url"] == url
+            info = client.get(f"{base}/info").json()
+            assert info["url"] == url
+            assert info["port"] == urlsplit(url).port == both.told["port"]
 
 
 def test_answers_are_the_same(both: _Both) -> None:
@@ -132,12 +133,11 @@ def test_origins_and_hosts_hold(both: _Both) -> None:
     """Pages of other origins and unknown names are refused over both; what only this machine may
     ask for may be asked for over the file."""
     with both.over_file() as file:
-        for ask in (
-            lambda headers: http.post(f"{both.server.url}/sleep", headers=headers),
-            lambda headers: file.post("/sleep?mode=x", headers=headers),
-        ):
-            assert ask({"origin": "https://evil.example"}).status_code == 403
-            assert ask({"host": "evil.example"}).json()["error"]["code"] == "unknown_host"
+        for client, base in ((http.client, both.server.url), (file, "")):
+            foreign = {"origin": "https://evil.example"}
+            assert client.post(f"{base}/sleep?mode=x", headers=foreign).status_code == 403
+            named = client.post(f"{base}/sleep?mode=x", headers={"host": "evil.example"})
+            assert named.json()["error"]["code"] == "unknown_host"
         assert file.post("/sleep?mode=x").json()["error"]["param"] == "mode"
 
 

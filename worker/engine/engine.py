@@ -396,7 +396,7 @@ class Engine:
             draft.num_accepted += place > start
             if place + 1 == sequence.num_known:
                 deltas += self._advance(sequence, first + place - start, now)
-            ended = sequence.slot is None  # or it went back
+            ended = not sequence.is_running  # or it went back
             following = int(sequence.tokens[place + 1])
             if not draft.judge(place - start, following) or ended:
                 break
@@ -416,11 +416,11 @@ class Engine:
         try:
             deltas += self._sample(sequence, row, now)
             sequence.num_ahead = 0
-            if sequence.slot is None or sequence.params.logprobs is not None:
+            if not sequence.is_running or sequence.params.logprobs is not None:
                 return deltas
             for token in self.backend.ahead(sequence.sampler):
                 deltas += self._append(sequence, token, now)
-                if sequence.slot is None:
+                if not sequence.is_running:
                     break
                 sequence.num_ahead += 1
         except (RequestError, BackendError) as error:  # no token is left, or no logits are

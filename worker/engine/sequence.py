@@ -216,6 +216,11 @@ class Sequence:
         self._scores: list[tuple[int, TokenLogprob]] = []  # with where their tokens begin
 
     @property
+    def is_running(self) -> bool:
+        """Whether it holds a slot: it does not wait, and has not ended."""
+        return self.slot is not None
+
+    @property
     def num_computed(self) -> int:
         """Known tokens that are in the KV cache."""
         return 0 if self.slot is None else self.slot.length

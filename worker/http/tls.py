@@ -53,7 +53,7 @@ def _context(certificate: str, key: str) -> ssl.SSLContext:
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             why = f"it does not belong to the certificate in {certificate}"
-        elif error.library == "PEM" or error.reason is None:
+        elif error.library == "PEM" or not error.reason:
             why = "it holds no private key as PEM"
         else:
             why = f"OpenSSL says {error.reason} about it and its certificate"

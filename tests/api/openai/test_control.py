@@ -49,10 +49,12 @@ class _Reading:
 
     def until_thought(self) -> str:
         """Read until a thought is begun; the answer's id."""
+        name = ""
         while not self.thought:
             event = next(self.events)
+            name = str(event["id"])
             self._note(event)
-        return event["id"]
+        return name
 
     def rest(self) -> None:
         for event in self.events:

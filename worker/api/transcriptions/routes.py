@@ -24,7 +24,7 @@ from worker.chat.format import ChatFormat
 from worker.http.replies import ErrorReply
 
 
-@post("/v1/audio/transcriptions", status_code=200, summary="Words of a sound (OpenAI)")
+@post("/v1/audio/transcriptions", status_code=200, summary="Words of audio (OpenAI)")
 async def transcriptions(
     request: HttpRequest, facts: ModelFacts, chat: ChatFormat, preparing: Preparing
 ) -> ASGIApp:
@@ -32,7 +32,7 @@ async def transcriptions(
     return await _write(request, facts, chat, preparing, translates=False)
 
 
-@post("/v1/audio/translations", status_code=200, summary="Words of a sound in English (OpenAI)")
+@post("/v1/audio/translations", status_code=200, summary="Words of audio in English (OpenAI)")
 async def translations(
     request: HttpRequest, facts: ModelFacts, chat: ChatFormat, preparing: Preparing
 ) -> ASGIApp:
@@ -61,7 +61,7 @@ async def _write(
 
 API = Api(
     name="Audio",
-    text="Words of sounds, by a model that hears.",
+    text="Words of audio, by a model that hears.",
     routes=tuple(
         Described(
             handler=handler,

@@ -15,12 +15,14 @@ FORMATS = ("json", "text")
 class TranscriptionRequest(msgspec.Struct, kw_only=True):
     """POST /v1/audio/transcriptions and /v1/audio/translations, multipart/form-data.
 
-    file             a sound: WAV, MP3 or FLAC
+    file             audio: WAV, MP3 or FLAC
+    model            an adapter's name, or anything
     language         that is spoken, such as en
     prompt           what it is about, such as names that occur in it
     response_format  json or text
     temperature      0 where it is not given
-    stream           true: events, one for each token; not of translations at OpenAI's own
+    seed             the same gives the same words, above a temperature of 0
+    stream           true: events, one for each token
     max_tokens, max_completion_tokens
                      tokens of the words at most
     """
