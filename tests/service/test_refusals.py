@@ -300,7 +300,7 @@ def test_busy_and_broken(tmp_path: Path) -> None:
             refused(route, path, answer.result(), 408)
         server.post({"job_id": "other"}, "/cancel")
         refused(WRITE["/v1/infer"], "/v1/infer", running.pop("/v1/infer").result(), 499)
-        for path in WRITING:
+        for path in WRITING & WRITE.keys():
             name = quote(path, safe="")
             assert http.post(f"{server.url}{REQUESTS}/{name}/cancel").status_code == 200
             refused(WRITE[path], path, running.pop(path).result(), 499)
