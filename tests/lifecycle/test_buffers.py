@@ -19,6 +19,7 @@ from worker.lifecycle.prepared import prepare
 from worker.llama.context import Context
 from worker.llama.weights import LoadOptions, Weights
 from worker.machine import DeviceMemory, Memory
+from worker.memory.companions import num_states_kept
 from worker.memory.embedding import EmbeddingShape, embedding_shape
 from worker.memory.plan import ContextBytes, MemoryPlan, estimate
 from worker.model.config import load_config
@@ -49,7 +50,8 @@ def quiet() -> None:
 def test_contexts_for_text(name: str, tmp_path: Path) -> None:
     """Cells, states and compute buffers are those of the real context, in both layouts."""
     path = WRITERS[name](tmp_path / "model.gguf")
-    with asking(load_config(path)) as ask, Weights(path, LoadOptions(n_gpu_layers=0)) as weights:
+    config = load_config(path)
+    with asking(config) as ask, Weights(path, LoadOptions(n_gpu_layers=0)) as weights:
         for parallel, unified, flash_attn in (
             (1, True, "auto"),
             (4, True, "off"),
@@ -58,7 +60,10 @@ def test_contexts_for_text(name: str, tmp_path: Path) -> None:
             settings = Settings(parallel=parallel, flash_attn=flash_attn)
             found = ask(settings, 4096, unified=unified, chunk_outputs=8)
             options = msgspec.structs.replace(
-                context_options(settings, 4096), unified=unified, chunk_outputs=8
+                context_options(settings, 4096),
+                unified=unified,
+                chunk_outputs=8,
+                states_kept=num_states_kept(config, settings),
             )
             with Context(weights, options) as context:
                 held = context.residency

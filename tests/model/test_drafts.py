@@ -9,8 +9,10 @@ import pytest
 
 from tests.support.models import ggufs
 from tests.support.models.architectures import WRITERS
+from tests.support.models.heads import write_qwen35
 from worker.errors import UsageError
 from worker.lifecycle.prepared import prepare
+from worker.memory.companions import num_states_kept
 from worker.model.config import load_config
 from worker.model.drafts import load_draft_config
 from worker.settings import Settings
@@ -70,10 +72,33 @@ def test_states_that_cannot_be_cut(tmp_path: Path) -> None:
             load_draft_config(draft, load_config(target))
 
 
-@pytest.mark.parametrize("name", ["mamba", "lfm2"])
+@pytest.mark.parametrize("name", ["mamba", "granitehybrid", "lfm2-window"])
 def test_no_guesses_from_its_text_either(name: str, tmp_path: Path) -> None:
     """Guesses that could not be verified are refused, not left out in silence."""
     path = WRITERS[name](tmp_path / "model.gguf")
     with pytest.raises(UsageError, match="cannot reject a draft token") as caught:
         prepare(path, Settings(draft="ngram"))
     assert "Leave --draft out." in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("options", "lfm2", "qwen35"),
+    [
+        ({}, 15, 0),
+        ({"draft": "none"}, 0, 0),
+        ({"draft": "ngram"}, 15, 3),
+        ({"draft": "mtp"}, 3, 3),
+        ({"draft": "ngram", "ubatch_size": 4}, 2, 2),
+    ],
+)
+def test_states_kept(options: dict[str, Any], lfm2: int, qwen35: int, tmp_path: Path) -> None:
+    """As many as may be guessed at once: many where a state is small, else only if asked for, and
+    no more than llama.cpp computes in one part."""
+    settings = Settings(**options)
+    for path, kept in (
+        (WRITERS["lfm2"](tmp_path / "lfm2.gguf"), lfm2),
+        (write_qwen35(tmp_path / "qwen35.gguf"), qwen35),
+        (WRITERS["lfm2-window"](tmp_path / "window.gguf"), 0),
+        (write(tmp_path / "llama.gguf"), 0),
+    ):
+        assert num_states_kept(load_config(path), settings) == kept

@@ -22,6 +22,9 @@ from worker.llama.companion import DraftModel, Heads
 from worker.llama.context import ContextOptions
 from worker.llama.library import native
 from worker.llama.weights import LoadOptions
+from worker.memory.companions import num_states_kept
+from worker.model.config import load_config
+from worker.settings import Settings
 
 Tokens = tuple[int, ...]
 COUNT = 12  # tokens that a request asks for
@@ -38,7 +41,10 @@ def load(path: Path, *, unified: bool = False, heads: bool = False, **options: i
 
     With flash attention they differ by 1e-2, with a cache of f16 by 1e-3, and near-ties flip.
     """
-    given: dict[str, Any] = {"num_cells": 1024, "num_slots": 4, **options}
+    sizes: dict[str, Any] = {k: options[k] for k in ("batch_size", "ubatch_size") if k in options}
+    asked = Settings(draft="both" if heads else "auto", **sizes)
+    kept = num_states_kept(load_config(path), asked)
+    given: dict[str, Any] = {"num_cells": 1024, "num_slots": 4, "states_kept": kept, **options}
     return LlamaBackend.open(
         path,
         LoadOptions(n_gpu_layers=0, devices=(), heads=heads),
@@ -57,7 +63,7 @@ class Truth:
     """What follows a prompt when nobody else is there."""
 
     def __init__(self, path: Path) -> None:
-        self.backend = load(path, unified=True)
+        self.backend = load(path, unified=True, states_kept=0)
         self._known: dict[tuple[Tokens, int], Tokens] = {}
 
     def __call__(self, prompt: Tokens, count: int = COUNT) -> Tokens:

@@ -16,6 +16,7 @@ from worker import log
 from worker.llama import library
 from worker.llama.context import Context, ContextOptions
 from worker.llama.weights import LoadOptions, Weights
+from worker.memory.companions import num_states_kept
 from worker.memory.embedding import EmbeddingShape
 from worker.memory.plan import AskBuffers, ContextBytes, MemoryPlan
 from worker.model.config import ModelConfig
@@ -54,6 +55,7 @@ def vectors_options(options: ContextOptions, shape: EmbeddingShape) -> ContextOp
         ubatch_size=shape.rows,
         plain_rows=0,
         flash_attn=shape.flash_attn,
+        states_kept=0,
         control=None,
         purpose="scores" if shape.pooling == "rank" else "vectors",
     )
@@ -82,7 +84,10 @@ def asking(config: ModelConfig) -> Generator[AskBuffers]:
             shape: EmbeddingShape | None = None,
         ) -> ContextBytes:
             options = msgspec.structs.replace(
-                context_options(settings, num_cells), unified=unified, chunk_outputs=chunk_outputs
+                context_options(settings, num_cells),
+                unified=unified,
+                chunk_outputs=chunk_outputs,
+                states_kept=num_states_kept(config, settings),
             )
             if shape is not None:
                 options = vectors_options(options, shape)

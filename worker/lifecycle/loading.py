@@ -84,6 +84,7 @@ def open_backend(
         threads_batch=_threads(settings.threads_batch or threads),
         plain_rows=0 if config.only_embeds else _plain_rows(settings, prepared),
         purpose="text beside heads" if prepared.uses_heads else "text",
+        states_kept=prepared.states_kept,
         control=prepared.control,
     )
     shape = embedding_shape(config, settings, plan.num_cells)

@@ -19,6 +19,7 @@ from worker.llama import hidden_states, library, rpc
 from worker.llama.packing import packed_encodings
 from worker.llama.process import death
 from worker.llama.weights import LoadOptions, Weights
+from worker.memory.companions import num_states_kept
 from worker.memory.offload import placements
 from worker.memory.plan import AskBuffers, MemoryPlan, check_room, estimate, plan_memory
 from worker.model.adapter import AdapterConfig
@@ -44,6 +45,7 @@ class Prepared(msgspec.Struct, frozen=True):
     """What is decided before anything is loaded.
 
     guesses who guesses tokens: auto, none, ngram, model, mtp or both
+    states_kept  before the last one by each sequence of a recurrent model, to drop wrong guesses
     draft   the model that does, or None
     adapters  of the model, that requests can choose
     control   vector that is added for all of them
@@ -54,6 +56,7 @@ class Prepared(msgspec.Struct, frozen=True):
     devices: Devices
     plan: MemoryPlan
     guesses: str = "none"
+    states_kept: int = 0
     draft: ModelConfig | None = None
     adapters: tuple[Adapter, ...] = ()
     control: ControlVector | None = None
@@ -94,7 +97,8 @@ def prepare(path: Path, settings: Settings, *, sees: bool = True) -> Prepared:
 
     plan = plan_memory(config, settings, memory, draft, beside, projector, asking)
     guesses = "none" if config.only_embeds else settings.guesses
-    return Prepared(config, devices, plan, guesses, draft, adapters, control, projector)
+    kept = num_states_kept(config, settings)
+    return Prepared(config, devices, plan, guesses, kept, draft, adapters, control, projector)
 
 
 def find_projector(config: ModelConfig, settings: Settings) -> ProjectorConfig | None:
@@ -235,8 +239,10 @@ def with_heads(
         check_heads(config)
     elif settings.guesses != "auto":
         return settings
-    forgets = config.recurrent is None and settings.guesses != "mtp"
-    bare = msgspec.structs.replace(settings, draft="auto" if forgets else "none")
+    bare = msgspec.structs.replace(settings, draft="auto")
+    copies = config.recurrent is None or num_states_kept(config, bare)
+    if settings.guesses == "mtp" or not copies:
+        bare = msgspec.structs.replace(settings, draft="none")
     if not is_asked and (settings.draft_model or config.only_embeds or why_no_heads(config)):
         return bare
     why = hidden_states.why_missing()

@@ -18,7 +18,6 @@ from worker.llama.library import native
 from worker.llama.residency import cache_residency, check_cells
 from worker.llama.weights import Weights
 from worker.memory.buffers import CHUNK_OUTPUTS
-from worker.memory.companions import HEAD_LENGTH
 from worker.memory.plan import CELL_STEP, whole_cells
 from worker.model.control_vector import ControlVector
 
@@ -41,7 +40,9 @@ class ContextOptions(msgspec.Struct, frozen=True, kw_only=True):
                   rows at once; 0: it is as `flash_attn` says
     yarn          YaRN's extrapolation and attention factors, slow and fast beta; below 0: as usual
     purpose       "text"; "heads": of the model's own heads, which guess; "text beside heads": that
-                  gives the hidden states which they read, and forgets wrong guesses
+                  gives the hidden states which they read
+    states_kept   of a recurrent model: states before the last one that each sequence keeps, so that
+                  as many wrong guesses can be dropped
     control       is added behind layers; not to what heads compute
     """
 
@@ -59,6 +60,7 @@ class ContextOptions(msgspec.Struct, frozen=True, kw_only=True):
     plain_rows: int = 0
     yarn: tuple[float, float, float, float] = (-1.0, -1.0, -1.0, -1.0)
     purpose: Literal["text", "heads", "text beside heads", "vectors", "scores"] = "text"
+    states_kept: int = 0
     control: ControlVector | None = None
 
     @property
@@ -203,8 +205,7 @@ class Context:
             params.pooling_type = _RANK
         elif options.embeds:  # they become one vector in numpy, also where a text is read in parts
             params.pooling_type = 0
-        if options.purpose == "text beside heads" and self._weights.is_recurrent and not window:
-            params.n_rs_seq = HEAD_LENGTH
+        params.n_rs_seq = options.states_kept
         params.type_k = _TYPES[options.cache_type_k]
         params.type_v = _TYPES[options.cache_type_v]
         extrapolation, attention, slow, fast = options.yarn

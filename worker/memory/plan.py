@@ -30,10 +30,10 @@ from worker.memory.buffers import (
     weights_bytes,
 )
 from worker.memory.companions import (
-    HEAD_LENGTH,
     adapters_bytes,
     draft_bytes,
     heads_bytes,
+    num_states_kept,
     room_bytes,
 )
 from worker.memory.embedding import EmbeddingShape, embedding_bytes, embedding_shape, longest_text
@@ -302,7 +302,7 @@ def _bytes_each(nbytes: int, count: int, estimated: int) -> int:
 
 def _states(config: ModelConfig, settings: Settings) -> int:
     """Bytes of the recurrent states of a sequence."""
-    return (1 + settings.uses_heads * HEAD_LENGTH) * state_bytes(config)
+    return (1 + num_states_kept(config, settings)) * state_bytes(config)
 
 
 def _own(num_cells: int, slots: int) -> int:

@@ -25,6 +25,12 @@ _TENSORS: dict[str, tuple[str, ...]] = {
     "qwen35": (),
     "qwen35moe": ("ffn_gate_inp",),
 }
+# Recurrent models whose graphs keep the states before their last rows (llama.cpp's
+# `llm_arch_supports_rs_rollback`), so that wrong guesses can be dropped.
+_KEEP_STATES = frozenset({
+    "bailingmoe3", "glm5-next", "kimi-k3", "lfm2", "lfm2moe", "nemotron_h", "nemotron_h_moe",
+    "qwen35", "qwen35moe", "qwen4exp",
+})  # fmt: skip
 _OF_ALL = ("nextn.eh_proj", "nextn.enorm", "nextn.hnorm")
 
 
@@ -49,9 +55,16 @@ def load_draft_config(path: Path, target: ModelConfig) -> ModelConfig:
     return draft
 
 
+def can_forget(config: ModelConfig) -> bool:
+    """Whether the model can drop tokens that were guessed wrongly. llama.cpp computes those with
+    sliding windows in parts, and a state before the last part is lost."""
+    keeps = config.architecture in _KEEP_STATES and not config.sliding_window
+    return config.recurrent is None or keeps
+
+
 def check_forgets(target: ModelConfig, option: str) -> None:
     """Raise UsageError where the model cannot forget a wrong guess; `option` asked for guesses."""
-    if target.recurrent is not None:
+    if not can_forget(target):
         raise UsageError(
             f"{target.architecture} models keep one state for all tokens, which cannot "
             "reject a draft token.",
