@@ -57,6 +57,7 @@ def address_from(arguments: argparse.Namespace) -> Address:
     text: str = arguments.url
     if text.startswith(UNIX) and text != UNIX:
         return Address(text, key)
+    text = text.removeprefix(UNIX)
     with contextlib.suppress(ValueError):  # as of a wrong port
         parts = urlsplit(text if "://" in text else f"http://{text}")
         url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
