@@ -454,6 +454,16 @@ def test_every_accepted_flag_says_why_it_needs_nothing() -> None:
     assert accepted("--sse-ping-interval", "-1") == ["--sse-ping-interval"]
 
 
+def test_every_flag_of_llama_server_is_known() -> None:
+    """Each one of its help, as of 2026, is an option here, or has a sentence."""
+    theirs = (Path(__file__).parent / "llama_server_flags.txt").read_text().split()
+    words = {flag for flags in foreign.NEEDLESS.values() for flag in flags.split()}
+    known = {flag.rstrip("=?") for flag in words} | foreign.PRESETS.keys()
+    known |= {flag for flags in foreign.REFUSED.values() for flag in flags.split()}
+    known |= {flag for option in OPTIONS for flag in option.flags}
+    assert sorted({*theirs} - known - {"-h", "--help", "--version"}) == []
+
+
 @pytest.mark.parametrize("hint", foreign.REFUSED)
 def test_foreign_flags_are_refused(hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A flag that would change answers exits with 2, one sentence and the next step."""

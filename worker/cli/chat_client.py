@@ -142,7 +142,7 @@ def request(
     method: str,
     path: str,
     address: Address,
-    body: dict[str, Any] | None,
+    body: dict[str, Any] | None = None,
 ) -> http.client.HTTPResponse:
     """The response, whatever its status."""
     headers = {"Content-Type": "application/json"}

@@ -13,7 +13,8 @@ import pytest
 from tests.support.cases import for_each
 from tests.support.models.embedders import YES_NO, Embedder, write_qwen3
 from tests.support.programs.processes import Server, serving
-from worker.api.embeddings.encoding import KINDS, encode
+from worker.api.embeddings.encoding import encode
+from worker.api.intake.embeddings import KINDS
 
 TEXTS = ["the rain in spain", "is it wet?", "the sun"]
 QUESTION = "is it wet?"

@@ -13,10 +13,10 @@ from typing import Any, cast
 import pytest
 
 from tests.support.facts import facts_with
-from worker.api.embeddings.schemas import EmbeddingsRequest
 from worker.api.intake.body import Bodies
+from worker.api.intake.chat.chat_request import ChatRequest
+from worker.api.intake.embeddings import EmbeddingsRequest
 from worker.api.intake.preparing import Preparing
-from worker.api.openai.schemas import ChatRequest
 from worker.budget import Budget
 from worker.engine.stream import Lane
 from worker.errors import LeftError, QueueFullError, RequestError, UnavailableError

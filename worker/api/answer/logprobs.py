@@ -7,9 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from worker.api.intake.bounds import check_alternatives
 from worker.engine.output import TokenLogprob
-from worker.errors import RequestError
 
 
 class SpelledIds(dict[int, bytes]):
@@ -145,16 +143,6 @@ def prompt_logprobs(
         }
 
     return [None, *map(entry, scores)]
-
-
-def prompt_logprobs_of(count: int | None, *, stream: bool | None) -> int | None:
-    """Alternatives for each prompt token, as asked for. Raises RequestError."""
-    if count is None:
-        return None
-    check_alternatives(prompt_logprobs=count)
-    if stream:
-        raise RequestError("prompt_logprobs cannot be streamed.", param="prompt_logprobs")
-    return count
 
 
 def mean_logprob(scores: Sequence[float]) -> float:

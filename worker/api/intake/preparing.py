@@ -234,7 +234,8 @@ class Preparing:
         Where the client leaves: LeftError; where the request is cancelled: CancelledError. What
         runs in a thread then goes on there, for nobody.
         """
-        named_priority(body)  # also of a body whose tokens are only counted
+        if record is None:
+            named_priority(body)  # a wrong one, though only tokens are counted
         left = asyncio.ensure_future(until_gone(request.receive))
         if record is not None:
             record.prepare(left)

@@ -15,9 +15,14 @@ from worker.api.answer.logprobs import (
     concatenate,
     mean_logprob,
     prompt_logprobs,
-    prompt_logprobs_of,
 )
-from worker.api.intake.bounds import check_alternatives, stops_of, tokens_of, truncates
+from worker.api.intake.bounds import (
+    check_alternatives,
+    prompt_logprobs_of,
+    stops_of,
+    tokens_of,
+    truncates,
+)
 from worker.api.intake.constraints import not_held
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.generation import Generation

@@ -12,9 +12,10 @@ import msgspec
 from worker import __version__
 from worker.api.answer.exchange import DeltaExchange
 from worker.api.answer.usage import Tally, Usage, progress_of, timings_of, usage_of
+from worker.api.intake.chat.chat_request import ChatRequest
 from worker.api.intake.generation import Generation
 from worker.api.intake.priority import tier_of
-from worker.api.openai.schemas import AnyChoice, ChatRequest, CompletionRequest
+from worker.api.openai.schemas import AnyChoice, CompletionRequest
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.http import sse

@@ -18,21 +18,19 @@ from worker.api.described import (
 from worker.api.intake.adapters import MODEL_ID, adapter_at
 from worker.api.intake.body import HttpRequest, read_json
 from worker.api.intake.chat.asking import ask
+from worker.api.intake.chat.chat_request import ChatRequest, chat_input_of
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.origins import Asker
 from worker.api.intake.preparing import Preparing
 from worker.api.openai.chat import ChatExchange
-from worker.api.openai.chat_input import chat_input_of
 from worker.api.openai.completions import CompletionExchange, generation_of
 from worker.api.openai.models import ListedDetails, ListedModel, ModelEntry, ModelList, model_entry
 from worker.api.openai.schemas import (
     ChatCompletion,
-    ChatRequest,
     Completion,
     CompletionRequest,
     ControlReply,
     ControlRequest,
-    TemplateReply,
 )
 from worker.chat.format import ChatFormat
 from worker.errors import RequestError
@@ -66,20 +64,6 @@ async def control(request: HttpRequest, preparing: Preparing) -> Response[bytes]
     if done is None:
         message = "No answer with this id is running."
     return json_response(ControlReply(False, message))
-
-
-@post("/apply-template", status_code=200, summary="Messages to the prompt's text")
-async def apply_template(
-    request: HttpRequest, facts: ModelFacts, chat: ChatFormat, preparing: Preparing
-) -> Response[bytes]:
-    """What the model would read, also where its context does not hold it."""
-    body = await read_json(request, ChatRequest)
-    generation = await preparing.aside(
-        request,
-        body,
-        lambda budget: ask(chat_input_of(body, facts, budget), chat, facts, must_fit=False),
-    )
-    return json_response(TemplateReply(generation.prompts[0].text))
 
 
 @post(
@@ -198,14 +182,6 @@ API = Api(
             examples={"end": {"id": "chatcmpl-5c18ec56", "action": "reasoning_end"}},
             notes="The answer must have been asked for with `reasoning_control` and the same key. "
             "`success` is false if nothing was to end.",
-        ),
-        Described(
-            handler=apply_template,
-            asker=Asker.NAMED,
-            takes=ChatRequest,
-            needs=("messages",),
-            gives={JSON: TemplateReply},
-            examples={"question": _SUM},
         ),
         Described(
             handler=chat_input_tokens,
