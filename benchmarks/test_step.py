@@ -43,7 +43,7 @@ class NullBackend:
 
     def decode(self) -> None: ...
 
-    def make_sampler(self, request: Request) -> Any: ...
+    def make_sampler(self, request: Request, resumption: Any = None) -> Any: ...
 
     def sample(self, row: int, sampler: Any) -> int:
         return 5
@@ -53,6 +53,9 @@ class NullBackend:
 
     def ahead(self, sampler: Any) -> list[int]:
         return []
+
+    def cut(self, sampler: Any) -> bool:
+        return False
 
     def free_sampler(self, sampler: Any) -> None: ...
 

@@ -149,6 +149,8 @@ LOGPROBS = Limit(100, "alternatives of a token")
 BIAS = Limit(1_000_000, "added to a logit, or taken from it")
 BREAKERS = Limit(16, "sequence breakers of DRY")
 BREAKER = Limit(40, "characters of a sequence breaker")
+BANNED = Limit(256, "banned phrases")
+BANNED_LENGTH = Limit(128, "characters of a banned phrase")
 
 PRIORITY = Limit(100, "a priority; -100 is the lowest number")
 # Of lines of batches. At 30 seconds a step they wait for more than eight hours.

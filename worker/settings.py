@@ -82,10 +82,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         values.overrides, "override metadata keys of the file; repeat for several",
         "KEY=TYPE:VALUE", repeats=True)] = ()
 
-    host: Annotated[str, Option("--host", values.hosts, "addresses to listen on (127.0.0.1)",
+    host: Annotated[str, Option("--host", values.hosts,
+        "addresses to listen on; unix:PATH is a Unix socket (127.0.0.1)",
         "ADDR,...", topic="Server")] = "127.0.0.1"
     port: Annotated[int, Option("--port", values.integer(0, 65535),
         "port to listen on; 0 picks a free one (8080)")] = 8080
+    socket_mode: Annotated[int, Option("--socket-mode", values.file_mode,
+        "permissions of the Unix sockets of --host, in octal, whatever the umask is (600)",
+        "MODE")] = 0o600
+    ssl_cert_file: Annotated[str | None, Option("--ssl-cert-file", values.file_or_none,
+        "serve HTTPS with the certificate in this PEM file, followed by those that vouch for it; "
+        "reloaded at SIGHUP (none)", "FILE")] = None
+    ssl_key_file: Annotated[str | None, Option("--ssl-key-file", values.file_or_none,
+        "the certificate's private key, a PEM file without passphrase; reloaded at SIGHUP (none)",
+        "FILE")] = None
     api_key: Annotated[str | None, Option("--api-key", keys.keys,
         "bearer keys, separated by commas, required on all paths but /health; prefer a file or a "
         "variable, which process lists do not show", "KEY",
@@ -530,6 +540,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def api_keys(self) -> tuple[str, ...]:
         """All keys that were given at the start; none: everybody may ask."""
         return keys.keys_of(self.api_key, self.api_key_file)
+
+    @property
+    def socket_paths(self) -> tuple[str, ...]:
+        """Of the Unix sockets among the addresses."""
+        found = (host for host in self.host.split(",") if host.startswith(values.UNIX))
+        return tuple(path.removeprefix(values.UNIX) for path in found)
+
+    @property
+    def reads_again(self) -> bool:
+        """Whether SIGHUP means that a file of keys or certificates has changed."""
+        return self.api_key_file is not None or self.ssl_cert_file is not None
 
     @property
     def guesses(self) -> str:

@@ -454,18 +454,41 @@ def bare_host(text: str) -> str:
 _COVERED = {"localhost": ("127.0.0.1", "::1"), "0.0.0.0": ("127.0.0.1",), "::": ("::1",)}  # noqa: S104
 
 
+# In front of the path of a socket that is a file.
+UNIX = "unix:"
+
+
 def hosts(text: str) -> str:
-    """Such texts, separated by commas, each once. Raises ValueError."""
+    """Such texts, separated by commas, each once; `unix:PATH`, also llama-server's PATH.sock, with
+    the whole path. Raises ValueError."""
     found = names(nonempty(text))
-    if any(host.endswith(".sock") for host in found):
-        raise ValueError("must name addresses: no socket that is a file is listened on")
+    if UNIX in found:
+        raise ValueError("must name a path behind unix:, such as unix:/run/worker.sock")
     if not found:
         raise ValueError("must name an address")
-    each = dict.fromkeys(map(bare_host, found))
+    each = dict.fromkeys(map(_listening_address, found))
     for wide, covered in _COVERED.items():
         if wide in map(str.lower, each):
             each = {one: None for one in each if one not in covered}
     return ",".join(each)
+
+
+def _listening_address(text: str) -> str:
+    if text.startswith(UNIX) or text.endswith(".sock"):
+        return f"{UNIX}{Path(text.removeprefix(UNIX)).absolute()}"
+    return bare_host(text)
+
+
+def file_mode(text: str) -> int:
+    """Permissions in octal. Raises ValueError."""
+    if not re.fullmatch("0?[0-7]{3}", text):
+        raise ValueError("must be three octal digits, such as 660")
+    return int(text, 8)
+
+
+def file_or_none(text: str) -> str | None:
+    """The name of a file; empty: there is none."""
+    return text or None
 
 
 def host_names(text: str) -> tuple[str, ...]:

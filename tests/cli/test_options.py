@@ -189,6 +189,8 @@ NEEDED = {
     "batch_files": {"LLAMA_ARG_STATE_DIR": "."}, "keep_days": {"LLAMA_ARG_STATE_DIR": "."},
     "lora_memory": {"LLAMA_ARG_LORA_DIR": "."}, "trust_account": {"LLAMA_API_KEY": "k"},
     "control_layers": {"LLAMA_ARG_CONTROL_VECTOR": "v.gguf"},
+    "ssl_cert_file": {"LLAMA_ARG_SSL_KEY_FILE": "k"},
+    "ssl_key_file": {"LLAMA_ARG_SSL_CERT_FILE": "c"},
 }  # fmt: skip
 SCHEMA_FILE = str(Path(__file__).parent / "schema.json")
 SPECIAL = {
@@ -200,6 +202,7 @@ SPECIAL = {
     "--cpu-moe": "on", "--override-tensor": "a=CPU", "--spec-default": "on", "--rerank": "on",
     "--samplers": "top_k;temp", "--sampling-seq": "kt", "--lora-scaled": "a.gguf:0.5",
     "--control-vector-scaled": "a.gguf:0.5", "--control-vector-layer-range": "1 2",
+    "--socket-mode": "660",
 }  # fmt: skip
 
 
@@ -259,7 +262,8 @@ def test_the_words_of_an_option_that_is_also_a_switch(capsys: pytest.CaptureFixt
         "--fetch-images https://a", "--fetch-images u@a", "--fetch-images a:b",
         "--fetch-images a/b", "--fetch-images ,",
         f"--media-dir {__file__}", "--media-dir /no/such/folder",
-        "--hf-repo a", "--hf-file x.gguf", "--hf-repo a/b --model c", "--host a.sock",
+        "--hf-repo a", "--hf-file x.gguf", "--hf-repo a/b --model c", "--host unix:",
+        "--socket-mode 8",
         "--spec-type draft-eagle3", "--spec-type draft-mtp,draft-simple", "--samplers top_k;dry",
         "--samplers nope", "--override-kv a=b", "--override-kv a=int:x", "--temp hot",
         "--temp 1_0", "--port 8_0", "--n-cpu-moe -1", "--sleep-idle-seconds -2", "-ot exps",
@@ -477,9 +481,9 @@ def test_foreign_variables() -> None:
     """llama-server's variables are treated as its flags are; what is off changes nothing."""
     variables = foreign.foreign_variables
     assert variables({"LLAMA_ARG_CTX_SIZE": "512", "HOME": "/"}) == []
-    ignored = {"LLAMA_ARG_SSL_KEY_FILE": "", "LLAMA_ARG_ATTENTION": "0", "LLAMA_ARG_NUMA": "1"}
+    ignored = {"LLAMA_ARG_ATTENTION": "0", "LLAMA_ARG_NUMA": "1"}
     assert [name for name, _ in variables(ignored)] == list(ignored)
-    for name in ("SSL_KEY_FILE", "MMPROJ_URL", "ATTENTION"):
+    for name in ("MMPROJ_URL", "ATTENTION"):
         with pytest.raises(UsageError, match=f"LLAMA_ARG_{name} is not supported"):
             variables({f"LLAMA_ARG_{name}": "x"})
 

@@ -106,7 +106,7 @@ def explained(text: str, *parts: str) -> None:
         ("serve --cache-disk 100", 2, ["--cache-disk", "Add --cache-dir DIR"]),
         ("serve --trust-account", 2, ["--trust-account", "Add --api-key-file FILE"]),
         ("serve --draft model", 2, ["--draft model", "Add --draft-model FILE"]),
-        ("serve --ssl-key-file k", 2, ["--ssl-key-file is not supported", "TLS proxy"]),
+        ("serve --ssl-key-file k", 2, ["HTTPS needs both --ssl-cert-file and"]),
         ("serve --context-shift", 2, ["--context-shift is not supported", "--ctx-size"]),
         ("generate", 2, ["required: prompt", "worker generate --help"]),
         ("generate hi --model none.gguf", 1, ["There is no file none.gguf", "Check the path"]),

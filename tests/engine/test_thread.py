@@ -33,11 +33,11 @@ class SlowStart(FakeBackend):
         super().__init__(num_cells=60_000, num_slots=16, capacity=64, vocab_size=10**6)
         self.events: list[str] = []
 
-    def make_sampler(self, request: Request) -> Any:
+    def make_sampler(self, request: Request, resumption: Any = None) -> Any:
         self.events.append("ready")
         if request.id != "stream":
             time.sleep(0.06)
-        return super().make_sampler(request)
+        return super().make_sampler(request, resumption)
 
     def decode(self) -> None:
         self.events.append("step")

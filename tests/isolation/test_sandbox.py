@@ -181,7 +181,7 @@ def test_a_system_without_it(version: int, said: str, monkeypatch: pytest.Monkey
     with pytest.raises(
         UsageError, match=f"^--sandbox needs Landlock .* this system {said}"
     ) as error:
-        sandbox.enter(SandboxReach((), (), (), 0, ()))
+        sandbox.enter(SandboxReach((), (), (), (), 0, ()))
     assert error.value.exit_code == 2
 
 
@@ -219,7 +219,7 @@ def test_threads_that_run_already(monkeypatch: pytest.MonkeyPatch) -> None:
     thread.start()
     try:
         with pytest.raises(UsageError, match="binds no threads"):
-            sandbox.enter(SandboxReach((), (), (), 0, ()))
+            sandbox.enter(SandboxReach((), (), (), (), 0, ()))
     finally:
         done.set()
         thread.join()

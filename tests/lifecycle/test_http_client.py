@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 import ssl
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.support.certificates import certificate, needs_openssl
 from tests.support.programs import managers
 from tests.support.programs.managers import Manager, manager, says
 from worker.lifecycle.http_client import MAX_ANSWER_BYTES, post
@@ -55,22 +54,17 @@ def test_as_much_is_read_as_may_be() -> None:
                     post(hive.url, b"{}")
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+@needs_openssl
 def test_https(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A manager with a certificate that is trusted is told, another is not."""
-    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out",
-         certificate, "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"],
-        check=True, capture_output=True,
-    )  # fmt: skip
+    made, key = certificate(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
+    context.load_cert_chain(made, key)
 
     with manager(managers.accepts, context) as hive:
         url = f"https://localhost:{hive.port}/"
         with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
             post(url, b"{}")
-        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        monkeypatch.setenv("SSL_CERT_FILE", str(made))
         assert post(url, b"{}") == 200
         assert len(hive.bodies) == 1

@@ -112,6 +112,8 @@ MET: dict[str, tuple[str, Callable[[int], Body]]] = {
     "BIAS": ("/v1/completions", lambda n: asked(logit_bias={"5": -n})),
     "BREAKERS": ("/v1/completions", lambda n: asked(dry_sequence_breakers=["a"] * n)),
     "BREAKER": ("/v1/completions", lambda n: asked(dry_sequence_breakers=["a" * n])),
+    "BANNED": ("/v1/completions", lambda n: asked(banned_strings=[f"{i:03}" for i in range(n)])),
+    "BANNED_LENGTH": ("/v1/completions", lambda n: asked(banned_strings="#" * n)),
     "SCHEMA": ("/v1/completions", lambda n: schema({"enum": ["a" * n]})),
     "REGEX": ("/v1/completions", lambda n: asked(guided_regex="a" * n)),
     "OPTIONAL": ("/v1/completions", lambda n: asked(guided_regex="(a?b)" * n)),
@@ -159,6 +161,7 @@ MET: dict[str, tuple[str, Callable[[int], Body]]] = {
 # queue, what can be compiled.
 SERVED = {
     "TOKENS", "STOPS", "STOP", "LOGPROBS", "PRIORITY", "BIAS", "BREAKERS", "BREAKER", "OPTIONAL",
+    "BANNED", "BANNED_LENGTH",
     "GRAMMAR", "CHOICES",
     "REPEATS", "EXACT", "BRANCHES",
     "INTEGER", "LARK_PARTS", "EMBEDDED",

@@ -54,8 +54,8 @@ def test_names_are_unique() -> None:
 
 @for_each("route", DESCRIBED)
 def test_a_route_says_what_is_asked(route: Described) -> None:
-    """A body has examples, and each parameter of the path or behind it is described."""
-    assert bool(route.takes) == bool(route.examples)
+    """A body of JSON has examples, and each parameter of the path or behind it is described."""
+    assert bool(route.takes) == (bool(route.examples) or route.is_form)
     for path in route.handler.paths:
         assert set(re.findall(r"{(\w+)}", route.openapi_path(path))) == set(route.params)
     asked = set(route.handler.parsed_fn_signature.parameters) - OWN

@@ -10,7 +10,7 @@ import numpy as np
 
 from worker.cache.state import BLOCK, Parts, SlotState
 from worker.engine.backend import Batch, BatchError, CacheShape, Kernels, OutOfCells
-from worker.engine.request import Request
+from worker.engine.request import Request, Resumption
 
 END = 0
 
@@ -138,6 +138,7 @@ class FakeBackend:
         self.live_samplers = 0
         self.forces = forces
         self._chosen: dict[Any, int] = {}  # sampler -> its newest token
+        self._banned: dict[Any, tuple[int, ...]] = {}  # sampler -> what must not come next
         self._next_tokens: dict[int, int] = {}
         self._scratch = np.zeros((num_cells, 2), np.int32)  # what `save` gives lies here
         self._broken: set[int] = set()  # slots of a batch that failed, until they are dropped
@@ -201,15 +202,19 @@ class FakeBackend:
                     cells[position] = cell[0], cell[1]
                     count -= 1
 
-    def make_sampler(self, request: Request) -> Any:
-        """Anything; only its release is counted."""
+    def make_sampler(self, request: Request, resumption: Resumption | None = None) -> Any:
+        """Anything; only its release is counted, and what it must not choose next."""
         self.live_samplers += 1
+        self._banned[request.id] = () if resumption is None else resumption.banned
         return request.id
 
     def sample(self, row: int, sampler: Any) -> int:
         """The token that follows what the row's slot holds."""
-        self._chosen[sampler] = self._next_tokens[row]
-        return self._next_tokens[row]
+        token, banned = self._next_tokens[row], self._banned.pop(sampler, ())
+        while token in banned:
+            token = (token + 1) % self.vocab_size
+        self._chosen[sampler] = token
+        return token
 
     def logits(self, row: int, drawn_by: Any = None) -> np.ndarray:
         """One-hot of the next token."""
@@ -220,6 +225,10 @@ class FakeBackend:
     def ahead(self, sampler: Any) -> list[int]:
         """What must follow the newest one that was chosen."""
         return forced(self._chosen[sampler], self.forces)
+
+    def cut(self, sampler: Any) -> bool:
+        """No answer has such a part."""
+        return sampler is None
 
     def free_sampler(self, sampler: Any) -> None:
         """Count the release."""

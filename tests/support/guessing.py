@@ -27,6 +27,19 @@ SAMPLINGS = {
     "penalties": SamplingParams(
         temperature=0.3, repeat_penalty=1.3, presence_penalty=0.5, seed=9, ignore_eos=True
     ),
+    "banned": SamplingParams(
+        temperature=0.7,
+        repeat_penalty=1.2,
+        seed=9,
+        ignore_eos=True,
+        banned_strings=("E", "a", "th"),
+    ),
+    "banned in a form": SamplingParams(
+        temperature=0.5,
+        seed=5,
+        constraint=Constraint(kind="regex", text="(ab|c)+"),
+        banned_strings=("CA", "bab"),
+    ),
 }
 
 

@@ -15,6 +15,7 @@ EVENTS = "text/event-stream"
 LINES = "application/x-ndjson"
 TEXT = "text/plain"
 HTML = "text/html"
+FORM = "multipart/form-data"
 
 
 class Described(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +26,7 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
     wakes     whether the model must be in memory; None: if a body is read
     gives     media type -> type of the answer; of a stream: types of what its events hold
     takes     type that the body is read as; None: the body is not read
+    is_form   the body is multipart/form-data, not JSON
     needs     fields of the body without which there is no answer
     examples  name -> body; every one of them is answered
     also      status -> type of another answer that is no error
@@ -41,6 +43,7 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
     wakes: bool | None = None
     gives: Mapping[str, Any]
     takes: Any = None
+    is_form: bool = False
     needs: tuple[str, ...] = ()
     examples: Mapping[str, Any] = {}
     also: Mapping[int, Any] = {}

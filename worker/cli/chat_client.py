@@ -105,17 +105,11 @@ def _piece(event: _Event) -> AnswerPiece:
     )
 
 
-def connection_to(address: Address, timeout_s: float) -> http.client.HTTPConnection:
-    scheme, _, place = address.url.partition("://")
-    kind = http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
-    return kind(place.partition("/")[0], timeout=timeout_s)
-
-
 @contextlib.contextmanager
 def connect(address: Address, timeout: float = _TIMEOUT_S) -> Generator[http.client.HTTPConnection]:
     """A connection, closed afterwards. Raises ChatError for one that breaks, and if what is decoded
     meanwhile is no worker's."""
-    connection = connection_to(address, timeout)
+    connection = address.connection(timeout)
     try:
         yield connection
     except (OSError, http.client.HTTPException) as error:
@@ -155,8 +149,7 @@ def request(
     headers = {"Content-Type": "application/json", **(more or {})}
     if address.key is not None:
         headers["Authorization"] = f"Bearer {address.key}"
-    prefix = address.url.partition("://")[2].partition("/")[2]
-    path = f"/{prefix}{path}" if prefix else path
+    path = address.prefix + path
     connection.request(method, path, None if body is None else msgspec.json.encode(body), headers)
     return connection.getresponse()
 

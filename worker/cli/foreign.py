@@ -93,10 +93,6 @@ _CONTEXT = (
     "--ctx-size."
 )
 _PLACEMENT = "Place layers with --n-gpu-layers, --device and --tensor-split."
-_PLAIN_HTTP = (
-    "This worker serves plain HTTP: put a TLS proxy in front of it, such as "
-    "`caddy reverse-proxy --from HOST --to 127.0.0.1:8080`."
-)
 
 # Rejected: the next step -> the flags.
 REFUSED: dict[str, str] = {
@@ -110,7 +106,6 @@ REFUSED: dict[str, str] = {
     _IN_REQUEST: "--reverse-prompt -r --special -sp --embd-normalize --dry-sequence-breaker",
     _ONE_MODEL: """--model-url -mu --docker-repo -dr --models-dir --models-preset --models-max""",
     _PLACEMENT: "--n-cpu-ffn -ncffn --no-kv-offload -nkvo",
-    _PLAIN_HTTP: "--ssl-key-file --ssl-cert-file",
     "Start another worker on another port.": "--reuse-port",
     "The web UI at / cannot be replaced; --no-page turns it off.": "--path",
     "Set the size of the cache in cells with --ctx-size.": """

@@ -11,7 +11,7 @@ from typing import Any
 
 from worker.errors import UsageError
 from worker.settings import OPTIONS, Option, Settings
-from worker.values import AUTO
+from worker.values import AUTO, UNIX
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 # What the help says of all options of a topic.
@@ -117,13 +117,21 @@ def settings_from(
     _check_adapters(found)
     _check_draft(found)
     _check_form(found)
+    if (found.get("ssl_cert_file") is None) != (found.get("ssl_key_file") is None):
+        raise UsageError(
+            "HTTPS needs both --ssl-cert-file and --ssl-key-file.", hint="Add the missing one."
+        )
     if found.get("local_mode"):
-        if not set((argv.get("host") or _LOOPBACK[0]).split(",")) <= set(_LOOPBACK):
+        hosts = (argv.get("host") or _LOOPBACK[0]).split(",")
+        sockets = [host for host in hosts if host.startswith(UNIX)]
+        if not set(hosts) <= {*_LOOPBACK, *sockets}:
             raise UsageError(
                 "--local-mode listens on 127.0.0.1, and --host says otherwise.",
                 hint="Leave one of them out.",
             )
-        found["host"] = "127.0.0.1"
+        found["host"] = ",".join(
+            dict.fromkeys(host if host in sockets else _LOOPBACK[0] for host in hosts)
+        )
     return Settings(**found)
 
 

@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     # Until the service handles signals itself: a stop while we are starting is no failure.
     leave_when_told()
     settings = settings_from(arguments)
-    if settings.api_key_file is not None:  # from now on it means that the file has changed
+    if settings.reads_again:  # from now on it means that a file has changed
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     log.configure(settings.log_format, settings.log_level)  # type: ignore[arg-type]
     if settings.log_file is not None:
@@ -61,8 +61,9 @@ def run(arguments: argparse.Namespace) -> int:
     import asyncio
 
     from worker.llama.process import memory
-    from worker.service.server import serve
+    from worker.service.server import certificate_of, serve
 
+    certificate = certificate_of(settings)
     memory.share_one()  # before the first thread
     path, settings = fetch_models(settings)
     if settings.sandbox:
@@ -79,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
         enter(reach_of(settings, path))
     with load_progress(path.name) as report:
         try:
-            asyncio.run(serve(settings, path, report))
+            asyncio.run(serve(settings, path, report, certificate))
         finally:
             # The event loop has ended, and its handlers with it. A second signal must not change
             # the exit code.

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from worker.cache.state import Parts, SlotState
-from worker.engine.request import Medium, Request
+from worker.engine.request import Medium, Request, Resumption
 from worker.errors import DecodeError
 
 
@@ -181,7 +181,7 @@ class Backend(Protocol):
         """Compute the batch. Raises OutOfCells (nothing changed) or BatchError."""
         ...
 
-    def make_sampler(self, request: Request) -> Any:
+    def make_sampler(self, request: Request, resumption: Resumption | None = None) -> Any:
         """A sampler for one sequence, with its own random state. Raises RequestError."""
         ...
 
@@ -197,6 +197,10 @@ class Backend(Protocol):
 
         Raises RequestError as `sample` does.
         """
+        ...
+
+    def cut(self, sampler: Any) -> bool:
+        """End the part of the answer that its `SpanLimit` bounds: whether one is being written."""
         ...
 
     def logits(self, row: int, drawn_by: Any = None) -> np.ndarray:

@@ -129,6 +129,12 @@ class Draft:
         """Forget what is guessed beyond `length` tokens."""
         del self.tokens[length:], self._marks[length:]
 
+    def forget(self) -> None:
+        """The sequence took tokens back: what was looked up of them is not there."""
+        self.shorten(0)
+        if self.lookup is not None:
+            self.lookup = Lookup()
+
     def judge(self, place: int, token: int | None) -> bool:
         """Whether the guess at `place` was the token that was sampled there.
 

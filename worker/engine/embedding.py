@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate, chain
 from typing import NamedTuple, Protocol
 
+import msgspec
 import numpy as np
 
 from worker.engine.backend import Batch
 from worker.engine.order import worth_of
-from worker.engine.request import GenerationParams, Prompt, Request, check_length
+from worker.engine.request import GenerationParams, Medium, Prompt, Request, check_length
 from worker.engine.sequence import Delta
 from worker.errors import RequestError, WorkerError
 
@@ -35,13 +36,26 @@ class EmbeddingRequest(Request, frozen=True, kw_only=True):
 
 
 def vectors_wanted(
-    texts: Sequence[Sequence[int]], param: str, *, per_token: bool = False
+    texts: Sequence[Sequence[int]],
+    param: str,
+    *,
+    per_token: bool = False,
+    media: Sequence[Sequence[Medium]] = (),
 ) -> EmbeddingRequest:
-    """A request for the vectors of token ids; `param`: the client's field, to name in errors."""
+    """A request for the vectors of token ids; `param`: the client's field, to name in errors.
+
+    media  of each text, where there are some
+    """
+    ends = tuple(accumulate(map(len, texts)))
+    placed = (
+        msgspec.structs.replace(medium, start=begin + medium.start)
+        for begin, each in zip((0, *ends), media, strict=False)
+        for medium in each
+    )
     return EmbeddingRequest(
         id=uuid.uuid4().hex,
-        prompt=Prompt(tuple(chain.from_iterable(texts))),
-        ends=tuple(accumulate(map(len, texts))),
+        prompt=Prompt(tuple(chain.from_iterable(texts)), media=tuple(placed)),
+        ends=ends,
         params=GenerationParams(max_tokens=0, prompt_param=param),
         per_token=per_token,
     )
@@ -118,14 +132,34 @@ class EmbeddingBackend(Protocol):
 class _Text:
     """One text of a request, and what is known of its vector."""
 
-    def __init__(self, job: _Job, place: int, tokens: np.ndarray) -> None:
-        self.job, self.place, self.tokens = job, place, tokens
+    def __init__(self, job: _Job, place: int, tokens: np.ndarray, prompt: Prompt | None) -> None:
+        """prompt: the same with the media in it; None: there are none"""
+        self.job, self.place, self.tokens, self.prompt = job, place, tokens, prompt
         self.num_read = 0
         self._kept: list[np.ndarray] = []
 
     @property
     def num_missing(self) -> int:
         return len(self.tokens) - self.num_read
+
+    def fill(self, batch: Batch, count: int, slot: int) -> None:
+        """Write its next rows into a batch."""
+        begin, stop = self.num_read, self.num_read + count
+        medium = self.prompt and self.prompt.medium_at(begin)
+        if self.prompt is not None and medium:
+            batch.add_medium(medium, self.prompt.position(medium.start), begin, stop, slot)
+            batch.outputs[:count] = 1
+            return
+        position = begin if self.prompt is None else self.prompt.position(begin)
+        first = batch.add(self.tokens[begin:stop], position, slot)
+        batch.outputs[first : first + count] = 1
+
+    def next_run(self, room: int, capacity: int) -> int:
+        """Rows of one with media that its next step computes."""
+        assert self.prompt is not None
+        medium = self.prompt.medium_at(self.num_read)
+        most = room if medium is None or medium.is_causal else capacity
+        return self.prompt.run(self.num_read, min(self.num_missing, most))
 
     def take(self, rows: np.ndarray, pooling: str) -> None:
         match pooling:
@@ -156,13 +190,24 @@ class _Job:
         self.request, self.turn_at = request, now
         tokens = np.array(request.prompt.tokens, np.int32)
         begins = (0, *request.ends[:-1])
+        self.shows = bool(request.prompt.media)
         texts = [
-            _Text(self, place, tokens[begin:end])
+            _Text(self, place, tokens[begin:end], _part(request.prompt, begin, end))
             for place, (begin, end) in enumerate(zip(begins, request.ends, strict=True))
         ]
         self.vectors: list[np.ndarray | None] = [None] * len(texts)
         self.num_left = len(texts)
         self.waiting = sorted(texts, key=_length)
+
+
+def _part(prompt: Prompt, begin: int, end: int) -> Prompt | None:
+    """One text of several, with its media; None: there are none."""
+    media = tuple(
+        msgspec.structs.replace(medium, start=medium.start - begin)
+        for medium in prompt.media
+        if begin <= medium.start < end
+    )
+    return Prompt(prompt.tokens[begin:end], media=media) if media else None
 
 
 class LaneStep(NamedTuple):
@@ -204,7 +249,11 @@ class EmbeddingLane:
         begin, param, tokens = 0, request.params.prompt_param, request.prompt.tokens
         if not tokens:
             raise RequestError(f"{param} is empty.", param=param)
-        if min(tokens) < 0 or max(tokens) >= vocab_size:
+        vectors = [len(medium.vectors) for medium in request.prompt.media]
+        widest = max((len(m.vectors) for m in request.prompt.media if not m.is_causal), default=0)
+        if vectors and (not self.backend.splits or widest > self.backend.batch.capacity):
+            raise RequestError("This worker makes no embeddings of images.", param=param)
+        if sum(token < 0 for token in tokens) != sum(vectors) or max(tokens) >= vocab_size:
             raise RequestError(
                 f"{param} holds token ids outside 0 to {vocab_size - 1}.", param=param
             )
@@ -243,9 +292,7 @@ class EmbeddingLane:
         batch = self.backend.batch
         batch.clear()
         for slot, (text, count) in enumerate(parts):
-            tokens = text.tokens[text.num_read : text.num_read + count]
-            first = batch.add(tokens, text.num_read, slot)
-            batch.outputs[first : first + count] = 1
+            text.fill(batch, count, slot)
         try:
             rows = self.backend.compute()
         except WorkerError as error:
@@ -268,11 +315,21 @@ class EmbeddingLane:
         if self._is_awaited and self._row_s:
             room = max(1, min(room, int(self._max_stall / self._row_s)))
         parts: list[tuple[_Text, int]] = []
+        if self._begun is not None and self._begun.prompt is not None:
+            return [(self._begun, self._begun.next_run(room, backend.batch.capacity))]
         if self._begun is not None:
             count = min(self._begun.num_missing, room)
             parts.append((self._begun, count))
             room -= count
         for job in self._in_order():
+            if job.shows:  # a medium shares no step
+                if job.waiting and not parts:
+                    text = job.waiting.pop(0)
+                    count = min(text.num_missing, room)
+                    if text.prompt is not None:
+                        count = text.next_run(room, backend.batch.capacity)
+                    return [(text, count)]
+                continue
             while job.waiting and len(parts) < backend.max_inputs:
                 place = _next_place(job.waiting, room)
                 if place < 0 and parts:

@@ -11,6 +11,7 @@ import numpy as np
 from worker.cache.slot_file import KeptSequence
 from worker.cache.store import CacheStats, Store
 from worker.engine.backend import Backend, BatchError, OutOfCells
+from worker.engine.banned import Guard
 from worker.engine.cost import StepCost
 from worker.engine.draft import Draft
 from worker.engine.drafts.guesser import NO_DRAFTING, Drafting, Guesser
@@ -27,7 +28,7 @@ from worker.engine.scoring import (
     check_scores,
     log_probabilities,
 )
-from worker.engine.sequence import Delta, Sequence, SequenceStatus
+from worker.engine.sequence import Delta, Mark, Sequence, SequenceStatus
 from worker.engine.stats import EngineSnapshot, Stats, progress_of
 from worker.errors import BackendError, DecodeError, RequestError, WorkerError
 
@@ -141,6 +142,8 @@ class Engine:
         assert request.id not in self._sequences, f"request id {request.id} is in use"
         sequence = Sequence(request, self.backend.max_length, self._clock())
         sequence.sampler = self.backend.make_sampler(request)
+        if request.params.sampling.banned_strings:
+            sequence.guard = Guard(request)
         self._sequences[request.id] = sequence
         self.scheduler.add(sequence)
         self.snapshot = self._take_snapshot()
@@ -164,6 +167,12 @@ class Engine:
         if sequence is not None:
             self._forget(sequence, "aborted")
             self.snapshot = self._take_snapshot()
+
+    def cut(self, request_id: str) -> bool:
+        """End the part of an answer that its `SpanLimit` bounds, such as a thought: whether one is
+        being written. An answer that has ended has none."""
+        sequence = self._sequences.get(request_id)
+        return sequence is not None and self.backend.cut(sequence.sampler)
 
     def take_out(
         self, tokens: np.ndarray, key: bytes, shorten: Callable[[np.ndarray, int], np.ndarray]
@@ -389,8 +398,8 @@ class Engine:
             draft.num_accepted += place > start
             if place + 1 == sequence.num_known:
                 deltas += self._advance(sequence, first + place - start, now)
-            ended = deltas[-1].is_last
-            following = deltas[-1].token if ended else int(sequence.tokens[place + 1])
+            ended = not sequence.is_running  # or it went back
+            following = int(sequence.tokens[place + 1])
             if not draft.judge(place - start, following) or ended:
                 break
         draft.shorten(0)  # the next step may be one without guesses
@@ -409,15 +418,15 @@ class Engine:
         try:
             if sequence.written:
                 deltas += self._repeat(sequence, now)
-                if deltas[-1].is_last:
+                if not sequence.is_running:
                     return deltas
-            deltas.append(self._sample(sequence, row, now))
+            deltas += self._sample(sequence, row, now)
             sequence.num_ahead = 0
-            if deltas[-1].is_last or sequence.params.logprobs is not None:
+            if not sequence.is_running or sequence.params.logprobs is not None:
                 return deltas
             for token in self.backend.ahead(sequence.sampler):
-                deltas.append(self._append(sequence, token, now))
-                if deltas[-1].is_last:
+                deltas += self._append(sequence, token, now)
+                if not sequence.is_running:
                     break
                 sequence.num_ahead += 1
         except (RequestError, BackendError) as error:  # no token is left, or no logits are
@@ -434,11 +443,13 @@ class Engine:
         sequence.num_known = sequence.num_prompt
         deltas: list[Delta] = []
         for token, score in itertools.zip_longest(written, of_written):
-            deltas.append(self._append(sequence, token, now, score, told))
+            deltas += self._append(sequence, token, now, score, told)
             told = None
+            if not sequence.is_running:
+                break
         return deltas
 
-    def _sample(self, sequence: Sequence, row: int, now: float) -> Delta:
+    def _sample(self, sequence: Sequence, row: int, now: float) -> list[Delta]:
         params, backend = sequence.params, self.backend
         scores = None
         if not sequence.num_sampled:
@@ -446,8 +457,16 @@ class Engine:
             if sequence.prompt_logprobs is not None:
                 scores = tuple(sequence.prompt_logprobs)
         if params.max_tokens == 0:
-            return self._finish(sequence, Delta(sequence.id, prompt_logprobs=scores), "length", now)
-        token = backend.sample(row, sequence.sampler)
+            delta = Delta(sequence.id, prompt_logprobs=scores)
+            return [self._finish(sequence, delta, "length", now)]
+        try:
+            token = backend.sample(row, sequence.sampler)
+        except RequestError:
+            if sequence.guard is None or not sequence.guard.bans_at(sequence.num_known):
+                raise
+            sequence.guard.stop()  # nothing else may come
+            self._resume_sampler(sequence, sequence.guard)
+            token = backend.sample(row, sequence.sampler)
         score = None
         if params.logprobs is not None:
             drawn_by = sequence.sampler if params.as_drawn else None
@@ -461,15 +480,36 @@ class Engine:
         now: float,
         score: TokenLogprob | None = None,
         scores: tuple[TokenLogprob, ...] | None = None,
-    ) -> Delta:
-        backend = self.backend
+    ) -> list[Delta]:
+        backend, guard = self.backend, sequence.guard
         shown = backend.pieces[token] or sequence.params.spelled.get(token, b"")
-        text, reason = sequence.append(token, None if token in backend.end_tokens else shown, now)
+        is_end = token in backend.end_tokens
+        if guard is not None and not is_end:
+            held = guard.feed(token, shown, sequence.mark())
+            if held is not None:
+                self._go_back(sequence, guard, held.mark)
+                return []
+        text, reason = sequence.append(token, None if is_end else shown, now)
         certain = () if score is None else sequence.add_score(score)
         delta = Delta(sequence.id, text, token, certain, scores)
         if sequence.params.tells_place:
             delta = msgspec.structs.replace(delta, place=sequence.sampler.place)
-        return delta if reason is None else self._finish(sequence, delta, reason, now)
+        if reason is not None:
+            delta = self._finish(sequence, delta, reason, now)
+        return [delta] if guard is None else guard.release(delta)
+
+    def _go_back(self, sequence: Sequence, guard: Guard, mark: Mark) -> None:
+        """Take back the tokens since the mark. The sequence waits again, before all others, and
+        finds what it goes on from in the cache."""
+        self.scheduler.queue_again(sequence)
+        sequence.go_back(mark)
+        self._resume_sampler(sequence, guard)
+
+    def _resume_sampler(self, sequence: Sequence, guard: Guard) -> None:
+        self.backend.free_sampler(sequence.sampler)
+        known = sequence.tokens[: sequence.num_known].tolist()
+        resumption = guard.resumption(known, sequence.num_prompt)
+        sequence.sampler = self.backend.make_sampler(guard.request, resumption)
 
     def _score_prompt(self, sequence: Sequence, first: int, count: int) -> None:
         """ln p of the prompt tokens that follow the rows just computed."""
@@ -485,7 +525,8 @@ class Engine:
             is_next = len(scores) == position - sequence.scored_from
             if is_next and position < sequence.num_given:
                 token = int(sequence.tokens[position])
-                scores.append(token_logprob(self.backend.logits(first + row), token, top))
+                logits = self.backend.logits(first + row)
+                scores.append(token_logprob(logits, token, top, ranks=sequence.params.prompt_ranks))
 
     def _finish(self, sequence: Sequence, delta: Delta, reason: str, now: float) -> Delta:
         self._forget(sequence, reason)

@@ -21,6 +21,11 @@ class Detokenizer:
     def __init__(self) -> None:
         self._held = b""
 
+    def copy(self) -> Detokenizer:
+        made = Detokenizer()
+        made._held = self._held
+        return made
+
     def feed(self, piece: bytes) -> str:
         """The text that `piece` completes; empty while a character is unfinished."""
         piece = self._held + piece
@@ -139,14 +144,16 @@ class TokenLogprob(msgspec.Struct, frozen=True, gc=False):
     """ln p of one token under the model's own distribution, and the likeliest alternatives.
 
     top: (token id, ln p), likeliest first; holds the token itself only if it is among them
+    rank: of the token among all, from 1 on; 0: it was not asked for
     """
 
     token: int
     logprob: float
     top: tuple[tuple[int, float], ...]
+    rank: int = 0
 
 
-def token_logprob(logits: np.ndarray, token: int, top: int) -> TokenLogprob:
+def token_logprob(logits: np.ndarray, token: int, top: int, *, ranks: bool = False) -> TokenLogprob:
     """ln softmax(logits)[token] and the `top` likeliest; logits float32 [vocab_size].
 
     Good to 1e-6 of the sum's logarithm. All values come from the same sum, so that a token that is
@@ -156,4 +163,9 @@ def token_logprob(logits: np.ndarray, token: int, top: int) -> TokenLogprob:
     best = likeliest(logits, top) if top > 0 else np.empty(0, np.intp)
     best = best[np.lexsort((best, -logits[best]))][:top]
     pairs = tuple((int(i), float(logits[i]) - total) for i in best)
-    return TokenLogprob(token, float(logits[token]) - total, pairs)
+    rank = 0
+    if ranks:  # of equals those with a lower id come first, as in `top`
+        logit = logits[token]
+        before = int(np.count_nonzero(logits[:token] == logit))
+        rank = 1 + int(np.count_nonzero(logits > logit)) + before
+    return TokenLogprob(token, float(logits[token]) - total, pairs, rank)

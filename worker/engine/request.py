@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -140,6 +141,7 @@ class GenerationParams(msgspec.Struct, frozen=True, kw_only=True):
     logprobs    how many likeliest alternatives to report for each sampled token; None: no logprobs
     as_drawn    these are of what all samplers left, not of the model's own distribution
     prompt_logprobs  the model's own for each prompt token
+    prompt_ranks     and each one's rank
     prompt_param     the client's field that the prompt was made from, to name in errors
     tells_progress   whether each step that reads the prompt says how far it is
     tells_place      whether each delta says the sampler's place, see `Request`
@@ -154,6 +156,7 @@ class GenerationParams(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: int | None = None
     as_drawn: bool = False
     prompt_logprobs: int | None = None
+    prompt_ranks: bool = False
     prompt_param: str = "prompt"
     tells_progress: bool = False
     tells_place: bool = False
@@ -190,6 +193,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         """Copies with one seed would all be the same text: each has its own."""
         seed = self.params.sampling.seed
         return None if seed is None else (seed + self.copy) % SEED_RANGE
+
+
+class Resumption(NamedTuple):
+    """Where a sampler goes on: what was written, what must not come next, how often it was so."""
+
+    written: tuple[int, ...]
+    banned: tuple[int, ...]
+    number: int
 
 
 def check_length(count: int, max_length: int, param: str, *, output: int = 0) -> None:

@@ -11,7 +11,7 @@ from msgspec import Meta, inspect
 
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint
-from worker.limits import BIAS, BREAKER, BREAKERS
+from worker.limits import BANNED, BANNED_LENGTH, BIAS, BREAKER, BREAKERS
 
 SEED_RANGE = 2**32
 INT32_MAX = 2**31 - 1
@@ -76,6 +76,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     t_max_predict_ms  milliseconds since the first token after which the answer ends, once it has a
                      line's end; 0: never
     constraint       what the output must match
+    banned_strings   phrases that the answer must not have, in whatever case
     samplers         those that are used, by their names in `SAMPLERS`, in this order; names that
                      are not there say nothing
     """
@@ -112,6 +113,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     n_indent: Annotated[int, Meta(ge=0, le=INT32_MAX)] = 0
     t_max_predict_ms: Annotated[float, Meta(ge=0, le=INT32_MAX)] = 0.0
     constraint: Constraint | None = None
+    banned_strings: tuple[str, ...] = ()
     samplers: tuple[str, ...] = tuple(name for name in SAMPLERS if name != INFILL)
 
     @property
@@ -206,6 +208,13 @@ def check_sampling(
             raise RequestError(
                 f"logit_bias must be from {-BIAS.most} to {BIAS.most}.", param="logit_bias"
             )
+    banned = params.banned_strings
+    if len(banned) > BANNED.most or any(not 0 < len(text) <= BANNED_LENGTH.most for text in banned):
+        raise RequestError(
+            f"banned_strings must be at most {BANNED.most} texts of 1 to {BANNED_LENGTH.most} "
+            "characters.",
+            param="banned_strings",
+        )
     breakers = params.dry_sequence_breakers
     if len(breakers) > BREAKERS.most or any(
         not 0 < len(text) <= BREAKER.most or "\0" in text for text in breakers

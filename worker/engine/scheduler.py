@@ -119,10 +119,14 @@ class Scheduler:
 
     def put_back(self, sequence: Sequence) -> None:
         """Return a running sequence to the head of the queue; it keeps its tokens."""
-        self.cells.retire(self._take_slot(sequence))
-        self._queue_again(sequence)
+        self.queue_again(sequence)
         self._stats.num_preempted += 1
         self._stats.longest = max(self._stats.longest, sequence.num_known)
+
+    def queue_again(self, sequence: Sequence) -> None:
+        """The same for one that takes tokens back: what it computed stays as cache."""
+        self.cells.retire(self._take_slot(sequence))
+        self._queue_again(sequence)
 
     def grow(self, sequence: Sequence, count: int) -> None:
         """The step computed the sequence's next `count` tokens."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from copy import copy
 from operator import itemgetter
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -115,6 +116,18 @@ class SequenceStatus(msgspec.Struct, frozen=True):
     first_token: float = 0.0
 
 
+class Mark(NamedTuple):
+    """How the answer of a sequence was, to go back to."""
+
+    num_known: int
+    detokenizer: Detokenizer
+    stops: StopMatcher
+    lines: LineLimit
+    has_line: bool
+    begin: int
+    scores: tuple[tuple[int, TokenLogprob], ...]
+
+
 class Sequence:
     """A request on its way: tokens[:num_computed] are in the KV cache, tokens[:num_known] exist.
 
@@ -144,6 +157,7 @@ class Sequence:
     scored_from      the first given token that has one
     draft            None where nothing is drafted for it
     has_line         whether its answer has a whole line
+    guard            of phrases that it must not have; None: it may have all
     priority, account
                      of its request
     is_batch         it is of a line of a batch, which nobody else waits for
@@ -168,6 +182,7 @@ class Sequence:
         "draft",
         "due",
         "first_token_at",
+        "guard",
         "has_line",
         "id",
         "is_batch",
@@ -236,9 +251,15 @@ class Sequence:
         self._stops = StopMatcher(params.stop)
         self._lines = LineLimit(params.sampling.n_indent)
         self.has_line = False
+        self.guard: Any = None
         self._seconds = params.sampling.t_max_predict_ms / 1e3
         self._begin = 0  # of the newest token, in characters
         self._scores: list[tuple[int, TokenLogprob]] = []  # with where their tokens begin
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it holds a slot: it does not wait, and has not ended."""
+        return self.slot is not None
 
     @property
     def num_computed(self) -> int:
@@ -340,6 +361,30 @@ class Sequence:
         certain = tuple(score for _, score in self._scores[:count])
         del self._scores[:count]
         return certain
+
+    def mark(self) -> Mark:
+        """How it is now, for `go_back`."""
+        return Mark(
+            self.num_known,
+            self._detokenizer.copy(),
+            copy(self._stops),
+            copy(self._lines),
+            self.has_line,
+            self._begin,
+            tuple(self._scores),
+        )
+
+    def go_back(self, mark: Mark) -> None:
+        """Forget the tokens since `mark`; only while it holds no slot."""
+        assert self.slot is None
+        # What it left in the cache has the tokens as they were.
+        self.tokens = self.tokens.copy()
+        self.num_known, self.num_ahead = mark.num_known, 0
+        self.num_counted = min(self.num_counted, mark.num_known)
+        self._detokenizer, self._stops, self._lines = mark.detokenizer, mark.stops, mark.lines
+        self.has_line, self._begin, self._scores = mark.has_line, mark.begin, [*mark.scores]
+        if self.draft is not None:
+            self.draft.forget()
 
     def progress(self, now: float) -> Delta:
         """How far its prompt is read."""

@@ -210,6 +210,23 @@ class EngineThread:
         finally:
             self._jobs.discard(future)
 
+    async def cut(self, name: str, account: str) -> bool | None:
+        """End the thoughts of answers, see `Engine.cut`: whether there was one; None: nothing with
+        this name runs for this account.
+
+        name: what the ids of a stream's requests begin with, without its last dash
+        """
+        streams = {id(stream): stream for stream in self._streams.values()}
+        ids = [
+            each
+            for stream in streams.values()
+            if stream.account == account and stream.ids[0].rpartition("-")[0] == name
+            for each in stream.ids
+        ]
+        if not ids:
+            return None
+        return any(await self.between_steps(lambda: [self.engine.cut(each) for each in ids]))
+
     def check_place(self, besides: int = 0, account: str = "") -> None:
         """Raise QueueFullError or UnavailableError where no request can be accepted now.
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from worker.errors import ForbiddenError, RequestError
 from worker.limits import HOST
-from worker.values import ANY_HOST, bare
+from worker.values import ANY_HOST, UNIX, bare
 
 _SHAPE = re.compile(rb"([A-Za-z0-9._~-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]{0,5})?")
 # Always this machine (RFC 6761, 6.3). Other names lead where the network says, also those without a
@@ -31,7 +31,8 @@ class Hosts:
     def __init__(self, allowed: tuple[str, ...], own: str, *, has_key: bool) -> None:
         """allowed: names, `*.example.com` with all below it; own: addresses and names to listen on,
         separated by commas; the machine's own name is one unless all of them are loopback"""
-        names = [*allowed, *_LOCALHOST, *(listens := [*map(bare, own.lower().split(","))])]
+        listens = [bare(one) for one in own.lower().split(",") if not one.startswith(UNIX)]
+        names = [*allowed, *_LOCALHOST, *listens]
         if not all(map(is_loopback, listens)):
             names.append(socket.gethostname().lower())
         self._names = frozenset(names)

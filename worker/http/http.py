@@ -19,28 +19,37 @@ from worker import log
 from worker.http.connections import Connections
 from worker.http.protocol import Protocol
 from worker.http.replies import AtOnce
+from worker.http.tls import Certificate
 
 # Accepted in one turn of the event loop; the others in it have theirs in between.
 _BURST = 16
 # Where the system gives no descriptor, whoever else holds them.
 _PAUSE_S = 0.05
 _SAY_S = 1.0
+# A client that does not say goodbye, by TLS, is waited for so long; at least as long as a reader.
+_GOODBYE_S = 30.0
 
 
 class Listener:
     """Accepts connections, until `close`.
 
-    make  the protocol of a new one, which is told `is_guest`
+    make         the protocol of a new one, which is told `is_guest`
+    certificate  its connections speak TLS
     """
 
     def __init__(
-        self, sock: socket.socket, connections: Connections, make: Callable[..., Protocol]
+        self,
+        sock: socket.socket,
+        connections: Connections,
+        make: Callable[..., Protocol],
+        certificate: Certificate | None = None,
     ) -> None:
         self._sock = sock
         self._connections = connections
         self._make = make
         self._loop = asyncio.get_running_loop()
-        self._opening: set[asyncio.Task[object]] = set()
+        self._certificate = certificate
+        self._opening: dict[asyncio.Task[object], None] = {}  # the oldest first
         self._pause: asyncio.TimerHandle | None = None
         self._said_at = 0.0
         sock.setblocking(False)
@@ -63,6 +72,8 @@ class Listener:
         for _ in range(_BURST):
             had_room = self._connections.has_room()
             if not had_room and self._opening:
+                if self._certificate is not None:  # a client may take its time to shake hands
+                    next(iter(self._opening)).cancel()
                 return  # what is not open yet cannot be closed; in the next turn it can
             try:
                 accepted, _ = self._sock.accept()
@@ -83,15 +94,24 @@ class Listener:
         connection = self._make(is_guest=as_guest)
         self._connections.on_open(connection)
         opening = self._loop.create_task(
-            self._loop.connect_accepted_socket(lambda: connection, accepted)
+            self._loop.connect_accepted_socket(lambda: connection, accepted, **self._tls())
         )
-        self._opening.add(opening)
+        self._opening[opening] = None
         opening.add_done_callback(partial(self._on_open, connection))
 
     def _on_open(self, connection: Protocol, opening: asyncio.Task[object]) -> None:
-        self._opening.discard(opening)
+        self._opening.pop(opening, None)
         if opening.cancelled() or opening.exception() is not None:
             self._connections.on_loss(connection)
+
+    def _tls(self) -> dict[str, Any]:
+        if self._certificate is None:
+            return {}
+        return {
+            "ssl": self._certificate.context,
+            "ssl_handshake_timeout": self._connections.receive_s,
+            "ssl_shutdown_timeout": max(_GOODBYE_S, self._connections.send_s),
+        }
 
     def _on_exhaustion(self, error: OSError) -> None:
         """The system gives no descriptor or no memory: try again soon, with one connection less."""
@@ -108,8 +128,17 @@ class Listener:
 REST_S = 75
 
 
-def server_of(app: Any, connections: Connections, at_once: AtOnce | None = None) -> Server:
-    """A server for an ASGI application. at_once: answers what need not reach it"""
+def server_of(
+    app: Any,
+    connections: Connections,
+    at_once: AtOnce | None = None,
+    certificate: Certificate | None = None,
+) -> Server:
+    """A server for an ASGI application.
+
+    at_once      answers what need not reach it
+    certificate  of its sockets that are no files
+    """
     config = Config(
         app,
         log_config=None,
@@ -120,23 +149,38 @@ def server_of(app: Any, connections: Connections, at_once: AtOnce | None = None)
         ws="none",
         timeout_keep_alive=REST_S,
     )
-    return _Server(config, connections, at_once)
+    return _Server(config, connections, at_once, certificate)
 
 
 class _Server(Server):
     """uvicorn with our listener, and without its signal handlers: it would raise the signal again,
     and exit 143."""
 
-    def __init__(self, config: Config, connections: Connections, at_once: AtOnce | None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        connections: Connections,
+        at_once: AtOnce | None,
+        certificate: Certificate | None,
+    ) -> None:
         super().__init__(config)
         self._connections = connections
+        self._certificate = certificate
         self._at_once = at_once
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         make = partial(
             Protocol, self.config, self.server_state, self._connections, at_once=self._at_once
         )
-        self.servers: Any = [Listener(sock, self._connections, make) for sock in sockets or ()]
+        self.servers: Any = [
+            Listener(
+                sock,
+                self._connections,
+                make,
+                None if sock.family == socket.AF_UNIX else self._certificate,
+            )
+            for sock in sockets or ()
+        ]
         self.started = True
 
     @contextlib.contextmanager

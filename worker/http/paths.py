@@ -23,7 +23,7 @@ LLAMA = frozenset("/completion /completions /infill /apply-template /embedding /
 # Where a full queue is told before anything else is done; jobs have their own words for it.
 WRITING = frozenset(
     "/v1/completions /v1/chat/completions /v1/responses /v1/messages /infill /completion "
-    "/completions /api/chat /api/generate".split()
+    "/completions /api/chat /api/generate /v1/audio/transcriptions /v1/audio/translations".split()
 )
 # Text-embeddings-inference's own; it has /rerank too.
 TEI = frozenset({"/embed", "/embed_all", "/similarity", "/predict"})
@@ -38,7 +38,7 @@ GENERATING = WRITING | TEI | VECTORS | DECIDING | set(_OTHERS.split())
 # Where requests are that use what a key may use.
 COMPUTING = GENERATING | {"/v1/jobs", "/v1/inference"}
 # Others have these without /v1 too, for clients whose base address lacks it.
-_SHORT = ("/chat/completions", "/models", "/responses", "/decisions", "/systemone")
+_SHORT = ("/chat/completions", "/models", "/responses", "/decisions", "/systemone", "/audio")
 SHUTDOWN = ["/shutdown", "/v1/shutdown", "/v1/admin/shutdown"]
 JOB_STREAM = "/stream"
 STREAMS = "/v1/streams/"

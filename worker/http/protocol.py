@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextvars import copy_context
+from socket import AF_UNIX
 from typing import Any
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
@@ -27,6 +28,8 @@ from worker.limits import DROPPED, HEADERS, PATH, PIPELINED
 
 # What a client must take in its time; less is as good as nothing.
 _TAKEN = 16_384
+# The peer of a socket that is a file, which has no address.
+_HERE = ("127.0.0.1", 0)
 
 
 class Wire:
@@ -141,6 +144,8 @@ class Protocol(HttpToolsProtocol, Connection):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if getattr(transport.get_extra_info("socket"), "family", None) == AF_UNIX:
+            self.client = _HERE
         self._outlet: Any = _Outlet(transport, self._end)
         self._is_open = True
         self._wait_for_head()
@@ -237,7 +242,8 @@ class Protocol(HttpToolsProtocol, Connection):
             return
         self._is_ending = True
         try:
-            self.transport.write_eof()
+            if self.transport.can_write_eof():  # TLS closes both ways at once
+                self.transport.write_eof()
         except OSError:  # the client has gone
             self.transport.abort()
             return

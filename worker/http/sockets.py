@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from collections.abc import Iterable
 from typing import Any
 
 from worker.errors import BindError, UsageError
-from worker.values import bare
+from worker.http.unix_sockets import UnixSocket, bind_unix
+from worker.values import UNIX, bare
 
 _BACKLOG = 1024
 _LOCALHOST = ("127.0.0.1", "::1")
@@ -16,22 +18,40 @@ _NO_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT)
 _TRIES = 20  # to find a port that is free in both families
 
 
-def listen(hosts: str, port: int) -> list[socket.socket]:
-    """Listening TCP sockets, one for each address: `localhost` means IPv4's and IPv6's, because
-    clients take the one or the other. Raises BindError.
+def listen(hosts: str, port: int, mode: int = 0o600) -> list[socket.socket]:
+    """Listening sockets, one for each address: `localhost` means IPv4's and IPv6's, because
+    clients take the one or the other. Raises BindError, UsageError.
 
     hosts  separated by commas
     port   the same at each; 0: one that is free
+    mode   of sockets that are files
     """
     sockets: list[socket.socket] = []
     for host in hosts.split(","):
         try:
-            sockets += _listen(host, sockets[0].getsockname()[1] if sockets else port)
+            if host.startswith(UNIX):
+                sockets.append(bind_unix(host.removeprefix(UNIX), mode))
+            else:
+                sockets += _listen(host, port_of(sockets) or port)
         except BaseException:
-            for sock in sockets:
-                sock.close()
+            close(sockets)
             raise
     return sockets
+
+
+def close(sockets: Iterable[socket.socket]) -> None:
+    """Close them, and remove those that are files."""
+    for sock in sockets:
+        if isinstance(sock, UnixSocket):
+            sock.remove()
+        else:
+            sock.close()
+
+
+def port_of(sockets: Iterable[socket.socket]) -> int:
+    """The port of all that have one; 0: none has."""
+    ports = (s.getsockname()[1] for s in sockets if s.family != socket.AF_UNIX)
+    return next(ports, 0)
 
 
 def _listen(host: str, port: int) -> list[socket.socket]:
@@ -68,6 +88,15 @@ def bind(host: str, port: int) -> socket.socket:
         return _bind(family, address)
     except OSError as error:
         raise _refusal(host, port, error) from None
+
+
+def url_of_socket(sock: socket.socket, *, secure: bool) -> str:
+    """Where it listens, as a client writes it. secure: by TLS, unless it is a file"""
+    if sock.family == socket.AF_UNIX:
+        return f"{UNIX}{sock.getsockname()}"
+    host, port = sock.getsockname()[:2]
+    url = url_of(host, port)
+    return url.replace("http:", "https:", 1) if secure else url
 
 
 def url_of(host: str, port: int) -> str:

@@ -42,6 +42,7 @@ class SandboxReach(msgspec.Struct, frozen=True):
     """reads     files and folders, read-only, with all that is below
     devices   files that are read and written
     folders   those that are written to, with all that is below
+    sockets   those in which sockets are made, and files removed
     listens   TCP port; 0: any free one; None: none
     connects  TCP ports, of whatever host
     """
@@ -49,6 +50,7 @@ class SandboxReach(msgspec.Struct, frozen=True):
     reads: tuple[str, ...]
     devices: tuple[str, ...]
     folders: tuple[str, ...]
+    sockets: tuple[str, ...]
     listens: int | None
     connects: tuple[int, ...]
 
@@ -61,6 +63,7 @@ def reach_of(
     reads = [*_code(environ), *_LIBRARIES, *_KERNEL, *_NAMES, *_files(settings, model)]
     reads += settings.lora_dir
     addresses = _addresses(settings, environ)
+    sockets = settings.socket_paths
     if settings.fetch_images or any(address.startswith("https:") for address in addresses):
         reads += _CERTIFICATES
     if settings.media_dir is not None:
@@ -75,7 +78,8 @@ def reach_of(
         folders=tuple(
             filter(None, (settings.cache_dir, settings.slot_save_path, settings.state_dir))
         ),
-        listens=settings.port,
+        sockets=tuple(str(Path(path).parent) for path in sockets),
+        listens=settings.port if len(sockets) < len(settings.host.split(",")) else None,
         connects=tuple(sorted(connects)),
     )
 
@@ -83,7 +87,7 @@ def reach_of(
 def narrow_reach(files: Iterable[str], environ: Mapping[str, str] = os.environ) -> SandboxReach:
     """What a process of ours needs that computes with these files, and nothing else."""
     reads = [*_code(environ), *_LIBRARIES, *_KERNEL, *files]
-    return SandboxReach(_there(reads), _there(_DEVICES), (), None, ())
+    return SandboxReach(_there(reads), _there(_DEVICES), (), (), None, ())
 
 
 def _code(environ: Mapping[str, str]) -> list[str]:
@@ -101,7 +105,7 @@ def _code(environ: Mapping[str, str]) -> list[str]:
 
 def _files(settings: Settings, model: Path) -> list[str]:
     """The files of the model and its calibration, of the one that guesses, of adapters, control
-    vectors and the projector; the key file."""
+    vectors and the projector; of keys and of the certificate."""
     models = [model, *([] if settings.draft_model is None else [Path(settings.draft_model)])]
     files = [str(first.with_name(name)) for first in models for name in all_files(first.name)]
     files.append(str(calibration_path(model)))
@@ -109,6 +113,7 @@ def _files(settings: Settings, model: Path) -> list[str]:
     files += [] if settings.mmproj is None else [settings.mmproj]
     if settings.api_key_file is not None:
         files.append(settings.api_key_file.path)
+    files += filter(None, [settings.ssl_cert_file, settings.ssl_key_file])
     return [file for file in files if Path(file).is_file()]  # never a folder with all that is in it
 
 

@@ -82,6 +82,8 @@ def _restrict(reach: SandboxReach) -> None:
             rules.allow_path(path, in_file | AccessFS.WRITE_FILE)
         for folder in reach.folders:
             rules.allow_path(_make(folder), kept)
+        for folder in reach.sockets:
+            rules.allow_path(folder, in_folder | AccessFS.MAKE_SOCK | AccessFS.REMOVE_FILE)
         if reach.listens is not None:
             rules.allow_port(reach.listens, AccessNet.BIND_TCP)
         for port in reach.connects:

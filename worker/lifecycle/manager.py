@@ -10,6 +10,7 @@ import threading
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -86,14 +87,14 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     worker: WorkerInfo
 
 
-def worker_info(worker: Worker, loaded: Loaded, port: int) -> WorkerInfo:
+def worker_info(worker: Worker, loaded: Loaded) -> WorkerInfo:
     """How the worker is now."""
     busy = worker.state is State.READY and loaded.is_busy
     return WorkerInfo(
         id=worker.id,
         model_id=loaded.model_id,
         device=f"{'GPU' if loaded.devices.chosen else 'CPU'}-{loaded.devices.number}",
-        port=port,
+        port=worker.port,
         status="sleeping" if worker.is_sleeping else "busy" if busy else _STATUS[worker.state],
     )
 
@@ -105,12 +106,10 @@ class Manager:
     becomes of a heartbeat does.
     """
 
-    def __init__(self, worker: Worker, loaded: Loaded, host: str, port: int) -> None:
-        """worker: one that is ready; host, port: what the service listens on."""
+    def __init__(self, worker: Worker, loaded: Loaded) -> None:
+        """worker: one that is ready."""
         self._worker = worker
         self._loaded = loaded
-        self._host = worker.settings.public_host or host
-        self._port = port
         self._loop = asyncio.get_running_loop()
         self._log = log.get("manager")
         self._heartbeat_works = True
@@ -178,7 +177,7 @@ class Manager:
 
     def _report(self, callback: str) -> ReadyReport:
         worker, loaded = self._worker, self._loaded
-        url = f"http://{self._public_host(callback)}:{self._port}"
+        url = self._public_url(callback)
         return ReadyReport(
             worker_id=worker.id,
             capabilities=loaded.capabilities,
@@ -192,16 +191,19 @@ class Manager:
             memory_bytes=loaded.memory_bytes,
             memory_architecture=loaded.memory_architecture,
             pid=os.getpid(),
-            port=self._port,
+            port=self._worker.port,
         )
 
-    def _public_host(self, callback: str) -> str:
-        """A host under which the manager finds us."""
-        host = self._host
+    def _public_url(self, callback: str) -> str:
+        """Where the manager finds us: a host that it knows, unless we listen on a file."""
+        parts = urlsplit(self._worker.url)
+        if parts.hostname is None:
+            return self._worker.url
+        host = self._worker.settings.public_host or parts.hostname
         if host in _ANY_ADDRESS:
             with contextlib.suppress(OSError):
                 host = own_address(callback)
-        return f"[{host}]" if ":" in host else host
+        return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}:{parts.port}"
 
     def _heartbeat(self) -> Heartbeat:
         worker = self._worker
@@ -210,7 +212,7 @@ class Manager:
             timestamp=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             health_status=worker.health,
             engine_silence_seconds=round(max(0.0, time.monotonic() - self._loaded.engine.tick), 3),
-            worker=worker_info(worker, self._loaded, self._port),
+            worker=worker_info(worker, self._loaded),
         )
 
 

@@ -64,7 +64,8 @@ def server_process(
     """
     # When we end, however that is, its standard input ends, and so does the server.
     options = (
-        "--host 127.0.0.1 --port 0 --log-format json --log-level info --die-with-parent stdin"
+        "--host 127.0.0.1 --port 0 --ssl-cert-file= --ssl-key-file= --log-format json "
+        "--log-level info --die-with-parent stdin"
     ).split()
     # The server appends and we read through another open file: with one for both, our going back to
     # the beginning would make the server write over its first lines.

@@ -65,6 +65,7 @@ class Worker:
         self.model_path = model_path
         self.id = settings.worker_id or str(uuid.uuid4())
         self.url = ""  # of the first address, once it is bound
+        self.port = 0  # of all addresses that have one
         self.lifecycle = Lifecycle()
         self.progress = 0.0
         self.error: WorkerError | None = None

@@ -15,7 +15,7 @@ import numpy as np
 from worker.budget import Budget
 from worker.cache.state import Parts
 from worker.engine.backend import CacheShape
-from worker.engine.request import Request
+from worker.engine.request import Request, Resumption
 from worker.errors import BackendError
 from worker.gguf.header import ModelFile
 from worker.grammar.constraint import Constraint
@@ -138,8 +138,8 @@ class LlamaBackend:
         self.context.leave_adapters()
         self.weights.adapters.free(digest)
 
-    def make_sampler(self, request: Request) -> Sampler:
-        return Sampler(request, self.vocab, self._workspace, self.guides)
+    def make_sampler(self, request: Request, resumption: Resumption | None = None) -> Sampler:
+        return Sampler(request, self.vocab, self._workspace, self.guides, resumption)
 
     def sample(self, row: int, sampler: Any) -> int:
         """Choose from the row's logits and accept. Raises BackendError where they are NaN: all are
@@ -152,6 +152,10 @@ class LlamaBackend:
     def ahead(self, sampler: Any) -> list[int]:
         """Tokens that must come next, whatever the model says; they are accepted."""
         return sampler.ahead()
+
+    def cut(self, sampler: Any) -> bool:
+        """End the part of the answer that its `SpanLimit` bounds: whether one is being written."""
+        return sampler.cut()
 
     def logits(self, row: int, drawn_by: Any = None) -> np.ndarray:
         """The row's logits, float32 [vocab_size], read-only, valid until the next decode."""

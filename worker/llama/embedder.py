@@ -84,7 +84,7 @@ class LlamaEmbedder:
         BatchError."""
         batch, rows = self.batch, self.batch.size
         self._last = self.contexts[rows <= self._num_short]
-        if self._fills and self._num_short < rows < _TILE:
+        if self._fills and self._num_short < rows < _TILE and batch.vectors is None:
             batch.add(np.zeros(_TILE - rows, np.int32), 0, self.max_inputs)
             batch.outputs[rows:_TILE] = 1
         if self._types is not None:

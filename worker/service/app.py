@@ -39,6 +39,7 @@ from worker.api.responses.recorder import Recorder
 from worker.api.responses.routes import API as RESPONSES
 from worker.api.responses.store import ResponseStore
 from worker.api.streams import API as STREAMS
+from worker.api.transcriptions.routes import API as AUDIO
 from worker.chat.format import ChatFormat
 from worker.database.batches import StoredBatches
 from worker.database.database import Database
@@ -55,7 +56,7 @@ from worker.settings import Settings
 
 # All routes, in the order in which they are described.
 APIS = (
-    OPENAI, RESPONSES, ANTHROPIC, OLLAMA, LLAMA_SERVER, VECTORS, DECISIONS, BATCHES, JOBS,
+    OPENAI, AUDIO, RESPONSES, ANTHROPIC, OLLAMA, LLAMA_SERVER, VECTORS, DECISIONS, BATCHES, JOBS,
     STREAMS, REQUESTS, INFO,
 )  # fmt: skip
 

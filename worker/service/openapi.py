@@ -16,7 +16,7 @@ import msgspec
 
 from worker import __version__
 from worker.api.answer.shapes import error_body
-from worker.api.described import EVENTS, JSON, LINES, Api, Described
+from worker.api.described import EVENTS, FORM, JSON, LINES, Api, Described
 from worker.errors import RequestError
 from worker.http import paths
 from worker.http.replies import reply_of_ours
@@ -119,7 +119,8 @@ def _operation(
         made["security"] = []
     if route.takes is not None:
         examples = {name: {"value": body} for name, body in route.examples.items()}
-        content = {JSON: {"schema": _body(route, schemas), "examples": examples}}
+        kind = FORM if route.is_form else JSON
+        content = {kind: {"schema": _body(route, schemas), "examples": examples}}
         made["requestBody"] = {"required": True, "content": content}
     return made
 

@@ -22,7 +22,8 @@ from worker import log
 from worker.errors import UsageError, WorkerError
 from worker.http.connections import Connections
 from worker.http.http import server_of
-from worker.http.sockets import listen, url_of
+from worker.http.sockets import close, listen, port_of, url_of_socket
+from worker.http.tls import Certificate
 from worker.lifecycle import parent
 from worker.lifecycle.leave import stop_signals
 from worker.lifecycle.state import State
@@ -50,8 +51,18 @@ _SHORT_INTERVAL_S = 0.0002
 _OTEL = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 
 
+def certificate_of(settings: Settings) -> Certificate | None:
+    """What its options name. Raises UsageError."""
+    if settings.ssl_cert_file is None or settings.ssl_key_file is None:
+        return None
+    return Certificate(settings.ssl_cert_file, settings.ssl_key_file)
+
+
 async def serve(
-    settings: Settings, model_path: Path, on_progress: Callable[[float], object] | None = None
+    settings: Settings,
+    model_path: Path,
+    on_progress: Callable[[float], object] | None = None,
+    certificate: Certificate | None = None,
 ) -> None:
     """The whole life of a serving process.
 
@@ -75,9 +86,10 @@ async def serve(
         _check_spans()
     _raise_file_limit()
     database = _open_database(settings)
-    sockets = listen(settings.host, settings.port)
-    host, port = sockets[0].getsockname()[:2]
-    worker.url = url_of(host, port)
+    sockets = listen(settings.host, settings.port, settings.socket_mode)
+    worker.port = port_of(sockets)
+    urls = [url_of_socket(sock, secure=certificate is not None) for sock in sockets]
+    worker.url = urls[0]
     log.get("service").info(
         "listening",
         console=f"Loading {worker.model_id}.",
@@ -87,17 +99,23 @@ async def serve(
     )
     journal = Journal(worker.model_id, lines=settings.access_log)
     gate = Gate(worker, journal)
-    if settings.api_key_file is not None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, gate.auth.read_again)
+    if settings.reads_again:
+
+        def read_again() -> None:
+            gate.auth.read_again()
+            if certificate is not None:
+                certificate.read_again()
+
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, read_again)
     connections = Connections(settings.connections, settings.receive_timeout, settings.send_timeout)
-    server = server_of(gate, connections, gate.at_once)
+    server = server_of(gate, connections, gate.at_once, certificate)
     serving = asyncio.create_task(server.serve(sockets=sockets))
     await asyncio.sleep(0)  # it listens before anything else is imported
     routes = asyncio.create_task(_open(gate, worker, journal, database))
     usage = None if database is None else _kept_usage(database, journal)
     keeping = [] if usage is None else [asyncio.create_task(usage.keep())]
     beside = asyncio.create_task(_look_at_templates(worker, routes))
-    loading = asyncio.create_task(_become_ready(worker, journal, beside, host, port))
+    loading = asyncio.create_task(_become_ready(worker, journal, beside))
     ends = [
         asyncio.create_task(worker.stop_requested.wait()),
         asyncio.create_task(worker.failed.wait()),
@@ -115,6 +133,7 @@ async def serve(
         server.should_exit = True
         await asyncio.wait([serving, loading], timeout=LAST_BYTES_S)
         server.force_exit = True
+        close(sockets)
         # Prompts that wait to be read there are not: the queue may be long.
         threads.shutdown(wait=False, cancel_futures=True)
         _own_threads()
@@ -217,13 +236,7 @@ async def _look_at_templates(worker: Worker, routes: asyncio.Task[Any]) -> None:
     await in_thread("templates", look)
 
 
-async def _become_ready(
-    worker: Worker,
-    journal: Journal,
-    beside: asyncio.Task[None],
-    host: str,
-    port: int,
-) -> None:
+async def _become_ready(worker: Worker, journal: Journal, beside: asyncio.Task[None]) -> None:
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_SHORT_INTERVAL_S)
     try:
@@ -240,7 +253,7 @@ async def _become_ready(
         if journal.outcomes.batches is not None:
             # As many again are made ready while those of the slots run.
             journal.outcomes.batches.start(2 * worker.loaded.plan.num_slots)
-        Manager(worker, worker.loaded, host, port).start()
+        Manager(worker, worker.loaded).start()
 
 
 class _LoopErrors:

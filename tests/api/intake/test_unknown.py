@@ -97,7 +97,7 @@ def test_one_bound_for_all(server: Server, path: str) -> None:
 
 
 REFUSED: list[dict[str, Any]] = [
-    {"prompt_logprobs": 0}, {"use_beam_search": True}, {"truncate_prompt_tokens": 5},
+    {"use_beam_search": True}, {"truncate_prompt_tokens": 5},
 ]  # fmt: skip
 
 

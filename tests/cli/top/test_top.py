@@ -129,13 +129,13 @@ def test_a_prefix_and_a_name(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "ftp://x", "http://", "http://x:99999", "http://x:0", "http://u:p@x", "a b", "http://ä",
-     "http://x/\r\nHost: y", "[::1"],
+     "http://x/\r\nHost: y", "[::1", "unix:"],
 )  # fmt: skip
 def test_no_addresses(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Anything else is a wrong command line, and nothing is asked."""
     code, out, err = top(capsys, text)
     assert (code, out) == (2, "")
-    assert "is no worker's address. Write http://HOST:PORT." in err
+    assert "is no worker's address. Write http://HOST:PORT," in err
 
 
 @pytest.mark.parametrize(

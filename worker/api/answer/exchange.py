@@ -50,6 +50,7 @@ class Exchange(ABC):
     content_type: ClassVar[bytes] = sse.CONTENT_TYPE  # of a stream
     closing: ClassVar[bytes] = sse.DONE  # what ends every stream of events
     more_fields: tuple[tuple[bytes, bytes], ...] = ()  # of the head of a stream
+    whole_type = b"application/json"  # of a whole answer
     _wire: Wire | None = None
     _pulse: asyncio.Task[None] | None = None
 
@@ -76,6 +77,10 @@ class Exchange(ABC):
     @abstractmethod
     async def body(self) -> object:
         """The whole answer at once."""
+
+    def pack(self, body: object) -> bytes:
+        """The bytes of a whole answer."""
+        return msgspec.json.encode(body)
 
     def error_reply(self, error: Exception) -> tuple[int, ErrorReply, dict[str, str]]:
         """(status, body, headers) of an error before the first event."""
@@ -146,7 +151,7 @@ class Exchange(ABC):
     async def _answer(self, send: Any) -> None:
         try:
             if not self.streaming:
-                await self._send_json(send, 200, msgspec.json.encode(await self.body()), {})
+                await self._send_json(send, 200, self.pack(await self.body()), {})
                 return
             async for frame in self.frames():
                 await self._send_event(send, frame)
@@ -169,7 +174,7 @@ class Exchange(ABC):
         if not self._has_started:
             self._has_started = True
             fields = [
-                (b"content-type", self.content_type if self.streaming else b"application/json"),
+                (b"content-type", self.content_type if self.streaming else self.whole_type),
                 (b"cache-control", b"no-cache"),
                 (b"x-accel-buffering", b"no"),
                 *self.more_fields,
@@ -197,7 +202,7 @@ class Exchange(ABC):
             return
         self._has_started = True
         fields = [
-            (b"content-type", b"application/json"),
+            (b"content-type", self.whole_type if status == 200 else b"application/json"),
             (b"content-length", str(len(body)).encode()),
             *((name.encode(), value.encode()) for name, value in headers.items()),
         ]

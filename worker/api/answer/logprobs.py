@@ -116,6 +116,35 @@ def token_text(piece: bytes) -> str:
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in piece)
 
 
+class PromptToken(msgspec.Struct):
+    """A token of a prompt, or one that could have stood there, in vLLM's form."""
+
+    logprob: float
+    rank: int
+    decoded_token: str
+
+
+# One entry for each prompt token: token id -> its score, with the likeliest of its place; null for
+# the first one, which nothing comes before.
+PromptLogprobs = list[dict[str, PromptToken] | None]
+
+
+def prompt_logprobs(
+    scores: Sequence[TokenLogprob], pieces: Sequence[bytes] | Mapping[int, bytes], top: int
+) -> PromptLogprobs:
+    """scores: of all tokens but the first; top: alternatives of each"""
+
+    def entry(score: TokenLogprob) -> dict[str, PromptToken]:
+        ranked = [(score.token, score.logprob, score.rank)]
+        ranked += [(*pair, rank) for rank, pair in enumerate(score.top[:top], start=1)]
+        return {
+            str(token): PromptToken(logprob, rank, pieces[token].decode(errors="replace"))
+            for token, logprob, rank in ranked
+        }
+
+    return [None, *map(entry, scores)]
+
+
 def mean_logprob(scores: Sequence[float]) -> float:
     """What `best_of` ranks by."""
     return sum(scores) / len(scores) if scores else 0.0

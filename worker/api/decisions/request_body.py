@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from worker.api.decisions import openai, systemone
-from worker.api.decisions.multipart import MEDIA_TYPE, parts_of
 from worker.api.decisions.openai_schemas import DecisionRequest
 from worker.api.decisions.place import BodyPlace, check_names
 from worker.api.decisions.question import Decision
@@ -22,6 +21,7 @@ from worker.api.decisions.systemone_schemas import (
 )
 from worker.api.intake.body import decode_json, invalid_field, struct_of
 from worker.api.intake.media_inputs import MediaInputs
+from worker.api.intake.multipart import MEDIA_TYPE, parts_of
 from worker.errors import RequestError
 
 _REQUEST = "request"  # the part that is JSON

@@ -53,6 +53,7 @@ from worker.api.intake.preparing import Preparing
 from worker.api.intake.texts import (
     check_pooled,
     check_width,
+    shows,
 )
 from worker.engine.embedding import normalise
 
@@ -69,7 +70,11 @@ async def embeddings(request: HttpRequest, facts: ModelFacts, preparing: Prepari
     body = await preparing.body(request, EmbeddingsRequest)
     check_pooled(facts)
     wanted = await preparing.texts(
-        request, body, facts, lambda budget: vectors_request(body, facts, budget)
+        request,
+        body,
+        facts,
+        lambda budget: vectors_request(body, facts, budget),
+        blocks=shows(body.input),
     )
 
     def reply(vectors: Sequence[np.ndarray]) -> EmbeddingList:

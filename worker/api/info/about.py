@@ -65,6 +65,7 @@ def health_of(worker: Worker, loaded: Loaded) -> Health:
 class Info(WorkerInfo, frozen=True, kw_only=True):
     """A heartbeat's WorkerInfo, and more of what a manager may want to know.
 
+    url           the first address that it listens on: https:// and unix: too
     model_ref     what the manager calls the model; null: it did not say
     memory_bytes  host and GPU memory that is held now, measured; vram_bytes of it on GPUs
     context_length, n_ctx_train
@@ -80,6 +81,7 @@ class Info(WorkerInfo, frozen=True, kw_only=True):
                   what the states of ended sequences may take of host memory and of the disk
     """
 
+    url: str
     model_ref: str | None
     backend: str
     quant_kind: str
@@ -120,11 +122,12 @@ class ModelReady(msgspec.Struct):
     ready: bool = True
 
 
-def info_of(worker: Worker, loaded: Loaded, port: int) -> Info:
+def info_of(worker: Worker, loaded: Loaded) -> Info:
     """Counters and settings; the engine's thread is not waited for."""
     engine = loaded.engine.snapshot
     return Info(
-        **msgspec.structs.asdict(worker_info(worker, loaded, port)),
+        **msgspec.structs.asdict(worker_info(worker, loaded)),
+        url=worker.url,
         model_ref=worker.settings.model_ref,
         backend=loaded.devices.backend,
         quant_kind=loaded.config.quant,

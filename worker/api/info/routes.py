@@ -38,11 +38,9 @@ async def health(worker: Worker, loaded: Loaded) -> Response[bytes]:
 
 
 @get("/info", summary="The worker as its manager sees it")
-async def info(request: HttpRequest, worker: Worker, loaded: Loaded) -> Response[bytes]:
+async def info(worker: Worker, loaded: Loaded) -> Response[bytes]:
     """What it is, what it may hold, how it is now."""
-    server = request.scope["server"]  # the socket's own address: --port may have been 0
-    port = worker.settings.port if server is None else server[1]
-    return json_response(info_of(worker, loaded, port or worker.settings.port))
+    return json_response(info_of(worker, loaded))
 
 
 @get("/openapi.json", summary="This description (OpenAPI 3.1)")

@@ -51,7 +51,7 @@ _NEUTRAL: dict[str, Any] = {
 # Refused: vLLM's fields -> the next step.
 _REFUSED = {
     "use_beam_search": "Send n and best_of to /v1/completions.",
-    "prompt_logprobs": "Send echo and logprobs to /v1/completions.",
+    "prompt_logprobs": "/v1/completions and /v1/chat/completions have it.",
     "truncate_prompt_tokens": "Send a shorter prompt; chats have truncation.",
     "return_token_ids": "/v1/completions and /v1/chat/completions have it.",
     "return_tokens_as_token_ids": "/v1/completions and /v1/chat/completions have it.",

@@ -86,6 +86,16 @@ def check_alternatives(**given: int | None) -> None:
             raise RequestError(f"{name} must be from 0 to {LOGPROBS.most}.", param=name)
 
 
+def prompt_logprobs_of(count: int | None, *, stream: bool | None) -> int | None:
+    """Alternatives for each prompt token, as asked for. Raises RequestError."""
+    if count is None:
+        return None
+    check_alternatives(prompt_logprobs=count)
+    if stream:
+        raise RequestError("prompt_logprobs cannot be streamed.", param="prompt_logprobs")
+    return count
+
+
 def stops_of(stop: str | Sequence[str | None] | None, param: str = "stop") -> tuple[str, ...]:
     """One text or several, those that say something. Raises RequestError that names the client's
     field `param`."""

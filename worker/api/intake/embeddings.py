@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from worker.api.intake.texts import (
     check_width,
     cut_of,
     embedding_request,
+    seen_request,
+    shows,
     texts_of,
 )
 from worker.budget import Budget
@@ -32,7 +34,8 @@ TYPES = (*KINDS, BASE64)
 class EmbeddingsRequest(CutFields, kw_only=True):
     """POST /v1/embeddings, and vLLM's /pooling.
 
-    input                   a text, a list of texts, token ids, or a list of lists of token ids
+    input                   a text, a list of texts, token ids, or a list of lists of token ids; or
+                      objects whose `content` has parts of text and, of a model that sees, images
     model                   anything: one worker serves one model
     encoding_format   base64: of the elements' bytes, of which float32 are little-endian
     dimensions        the first so many elements, of a model that was trained for that
@@ -41,6 +44,8 @@ class EmbeddingsRequest(CutFields, kw_only=True):
     embedding_type    Jina's name of it, which has base64 too
     embd_normalize    -1 not, 0 the largest element is 32,760, 1 the sum, 2 the length is 1
     """
+
+    shows_media: ClassVar[bool] = True
 
     input: Inputs = None
     model: str | None = None
@@ -76,7 +81,12 @@ def vectors_request(
         if kind not in (None, *allowed):
             raise RequestError(f"{name} must be {' or '.join(allowed)}.", param=name)
     _width(body, facts)
-    texts = texts_of(getattr(body, param), facts, param, budget, cut=cut_of(body, facts))
+    given, cut = getattr(body, param), cut_of(body, facts)
+    if shows(given):
+        if per_token or pooling == "none" or cut is not None:
+            raise RequestError("Inputs with images are not cut and have one vector.", param=param)
+        return seen_request(given, facts, param, budget)
+    texts = texts_of(given, facts, param, budget, cut=cut)
     return embedding_request(texts, param, per_token=per_token or pooling == "none")
 
 

@@ -120,6 +120,11 @@ class Preparing:
         self._is_closed = False
         self._given_up: list[Future[Any]] = []  # nobody waits for them, but they may run
 
+    async def cut(self, name: str) -> bool | None:
+        """End what an answer of the asker's key thinks, see `EngineThread.cut`."""
+        record = current()
+        return await self._lane().cut(name, "" if record is None else record.account.name)
+
     @property
     def is_idle(self) -> bool:
         """Whether no thread works for a request that nobody waits for any more."""
@@ -196,13 +201,18 @@ class Preparing:
         body: msgspec.Struct,
         facts: ModelFacts,
         make: Callable[[Budget], Made],
+        *,
+        blocks: bool = False,
     ) -> Made:
         """What is made of texts that have only to become tokens. Few are made here: to a thread
-        and back takes three times as long. Raises as `aside`, and RequestError for an adapter."""
+        and back takes three times as long. Raises as `aside`, and RequestError for an adapter.
+
+        blocks  what makes it waits for others, as for images
+        """
         choice, record = choice_of(body, facts.adapters), current()
         if record is not None:
             record.priority = priority_of(body, request)
-        if _length_of(request) > _FEW_BYTES:
+        if blocks or _length_of(request) > _FEW_BYTES:
             made = await self.make(request, body, make)
         else:
             self._lane().check_place()

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 
 from worker.api.intake.adapters import AdapterScale
-from worker.api.intake.bounds import between, count_from, items, one_of, tokens_of
+from worker.api.intake.bounds import between, count_from, items, one_of, texts, tokens_of
 from worker.api.intake.constraints import ConstraintFields, constraint_of
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.priority import TIERS
@@ -26,7 +26,7 @@ from worker.engine.sampling import (
     check_sampling,
 )
 from worker.errors import RequestError
-from worker.limits import BIAS, BREAKER, BREAKERS, PRIORITY
+from worker.limits import BANNED, BANNED_LENGTH, BIAS, BREAKER, BREAKERS, PRIORITY
 from worker.values import samplers
 
 Bias = float | bool | str | None
@@ -77,6 +77,9 @@ class SamplingFields(ConstraintFields, kw_only=True):
         list[str | None] | None,
         items(BREAKERS.most, of={"minLength": 1, "maxLength": BREAKER.most}),
     ] = None
+    banned_strings: Annotated[
+        str | list[str | None] | None, texts(BANNED.most, BANNED_LENGTH.most)
+    ] = None
     xtc_probability: float | None = None
     xtc_threshold: float | None = None
     mirostat: int | None = None
@@ -118,7 +121,7 @@ FIELD_LIMITS: dict[str, tuple[float | None, float | None]] = {
     "seed": _SEEDS,
 }
 # Fields that SamplingParams holds in another shape.
-_SHAPED = frozenset({"dry_sequence_breakers", "logit_bias", "samplers"})
+_SHAPED = frozenset({"banned_strings", "dry_sequence_breakers", "logit_bias", "samplers"})
 _PLAIN = [
     name
     for name in SamplingParams.__struct_fields__
@@ -204,6 +207,10 @@ def _over(
         given["dry_sequence_breakers"] = tuple(
             text for text in fields.dry_sequence_breakers if text is not None
         )
+    if fields.banned_strings:
+        banned = fields.banned_strings
+        banned = [banned] if isinstance(banned, str) else banned
+        given["banned_strings"] = tuple(dict.fromkeys(filter(None, banned)))
     if fields.samplers:
         given["samplers"] = _samplers(fields.samplers)
     if fields.logit_bias:

@@ -9,10 +9,13 @@ from typing import Annotated, Any, cast
 import msgspec
 
 from worker.api.intake.bounds import at_least, between
+from worker.api.intake.chat.content_parts import MessageContent, check_pictures, medium_of, text_of
 from worker.api.intake.facts import ModelFacts, TextEmbedder, Vocabulary
+from worker.api.intake.media_inputs import MediaInputs
 from worker.api.intake.prompts import check_hopeless
 from worker.budget import Budget
 from worker.engine.embedding import EmbeddingRequest, shorten, vectors_wanted
+from worker.engine.request import Medium
 from worker.errors import ContextLengthError, RequestError, quantity
 from worker.limits import EMBEDDED, PRIORITY, TOKEN_VECTORS
 from worker.model.vectors import LONGEST_IN_PARTS
@@ -295,6 +298,50 @@ def read_near(
         if len(part) == len(text) or len(tokens) >= _PLENTY * (cut.most + 1):
             return part, tokens
         room *= _ROOMY
+
+
+def shows(given: Inputs) -> bool:
+    """Whether one of the inputs has a part that is no text."""
+    items = cast("list[Any]", given if isinstance(given, list) else [given])
+    return any(
+        isinstance(item, dict) and any(map(medium_of, _parts(cast("dict[str, Any]", item))))
+        for item in items
+    )
+
+
+def _parts(item: dict[str, Any]) -> list[dict[str, Any]]:
+    parts: Any = item.get("content")
+    if not isinstance(parts, list):
+        return []
+    return [part for part in cast("list[Any]", parts) if isinstance(part, dict)]
+
+
+def seen_request(given: Inputs, facts: ModelFacts, param: str, budget: Budget) -> EmbeddingRequest:
+    """A vector for each input, with what its parts show. Raises RequestError that names the place;
+    blocks: media are read."""
+    media = MediaInputs(facts.media, budget)
+    items = cast("list[Any]", given if isinstance(given, list) else [given])
+    check_count(len(items), param)
+    texts: list[Tokens] = []
+    shown: list[tuple[Medium, ...]] = []
+    for number, item in enumerate(items):
+        place = f"{param}[{number}]"
+        if not isinstance(item, dict):
+            texts.append(_tokens(item, facts, place, budget, None, CUT_IT))
+            shown.append(())
+            continue
+        content = cast("MessageContent", _parts(cast("dict[str, Any]", item)))
+        check_pictures(content, f"{place}.content", place, media)
+        text = text_of(content, media) or ""
+        tokenize = partial(_part, vocab=facts.vocab, place=place, budget=budget)
+        if media.is_empty:
+            texts.append(check_text(tokenize(text, add_special=True), facts, place))
+            shown.append(())
+            continue
+        _, tokens, found = media.prompt(text, tokenize, longest_of(facts.embedder))
+        texts.append(check_text(tokens, facts, place))
+        shown.append(found)
+    return vectors_wanted(texts, param, media=shown)
 
 
 def embedding_request(

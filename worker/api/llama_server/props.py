@@ -45,6 +45,7 @@ class Props(msgspec.Struct, kw_only=True):
 
     default_generation_settings: Defaults
     total_slots: int
+    url: str
     model_alias: str
     model_ftype: str
     model_path: str
@@ -110,6 +111,7 @@ def props_of(worker: Worker, loaded: Loaded) -> Props:
             ),
         ),
         total_slots=loaded.engine.snapshot.max_running,
+        url=worker.url,
         model_alias=loaded.model_id,
         model_ftype=loaded.config.quant,
         webui=worker.settings.page,

@@ -22,6 +22,7 @@ from worker.api.intake.embeddings import finish, vectors_request
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.origins import Asker
 from worker.api.intake.preparing import Preparing
+from worker.api.intake.texts import shows
 from worker.api.llama_server.exchange import WritingExchange
 from worker.api.llama_server.prompts import completion_of, infill_of
 from worker.api.llama_server.props import Props, SlotInfo, props_of, slots_of
@@ -97,7 +98,11 @@ async def llama_embeddings(
     body = await preparing.body(request, LlamaEmbeddingRequest)
     param = "content" if body.input is None else "input"
     wanted = await preparing.texts(
-        request, body, facts, lambda budget: vectors_request(body, facts, budget, param=param)
+        request,
+        body,
+        facts,
+        lambda budget: vectors_request(body, facts, budget, param=param),
+        blocks=shows(getattr(body, param)),
     )
     usual = -1 if wanted.per_token else 2
 

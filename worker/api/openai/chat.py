@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from worker.api.answer.answer_state import AnswerState
-from worker.api.answer.logprobs import SpelledIds, TokenScore, token_score
+from worker.api.answer.logprobs import SpelledIds, TokenScore, prompt_logprobs, token_score
 from worker.api.answer.usage import TemplateReply
 from worker.api.intake.chat.chat_request import ChatRequest
 from worker.api.intake.facts import ModelFacts
@@ -148,10 +148,19 @@ class ChatExchange(OpenAIExchange[ChatChoice]):
             for index in range(len(stream.ids))
         ]
         super().__init__(generation, stream, body, answers)
+        self._prompt_pieces = facts.vocab.pieces
         if body.return_token_ids:
             self._notes["prompt_token_ids"] = generation.prompts[0].tokens
         if body.verbose or (body.verbose is None and facts.settings.verbose):
             self._notes["verbose"] = TemplateReply(generation.prompts[0].text)
+
+    def take(self, delta: Delta) -> Sequence[ChatChoice]:
+        """The prompt's scores come with the first token; all copies have the same."""
+        count = self._generation.params.prompt_logprobs
+        if count is not None and delta.prompt_logprobs is not None:
+            found = prompt_logprobs(delta.prompt_logprobs, self._prompt_pieces, count)
+            self._notes["prompt_logprobs"] = found
+        return super().take(delta)
 
     def event(self, choices: list[ChatChoice], **more: Any) -> ChatCompletion:
         return ChatCompletion(object="chat.completion.chunk", choices=choices, **self.head, **more)

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
-from worker.api.answer.logprobs import LogprobArrays, SpelledIds, concatenate, mean_logprob
-from worker.api.intake.bounds import check_alternatives, stops_of, tokens_of, truncates
+from worker.api.answer.logprobs import (
+    LogprobArrays,
+    PromptLogprobs,
+    SpelledIds,
+    concatenate,
+    mean_logprob,
+    prompt_logprobs,
+)
+from worker.api.intake.bounds import (
+    check_alternatives,
+    prompt_logprobs_of,
+    stops_of,
+    tokens_of,
+    truncates,
+)
 from worker.api.intake.constraints import not_held
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.generation import Generation
@@ -16,6 +31,7 @@ from worker.api.intake.sampling import sampling_of
 from worker.api.openai.exchange import Answer, OpenAIExchange, tells
 from worker.api.openai.schemas import Choice, Completion, CompletionRequest, Logprobs
 from worker.budget import Budget
+from worker.engine.output import TokenLogprob
 from worker.engine.request import GenerationParams, check_length
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
@@ -69,20 +85,33 @@ class Continuation(Answer[Choice]):
     """One continuation of a prompt."""
 
     def __init__(
-        self, index: int, prompt: TextPrompt, arrays: LogprobArrays | None, echo: str,
-        *, shows_ids: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        index: int,
+        prompt: TextPrompt,
+        arrays: LogprobArrays | None,
+        echo: str | None,
+        top: int,
+        read_prompt: Callable[[Sequence[TokenLogprob]], PromptLogprobs] | None,
+        *,
+        shows_ids: bool = False,
+    ) -> None:
         """
-        index      in the events of a stream
-        echo       what is told before the first text
-        shows_ids  the prompt's ids are told
+        index        in the events of a stream
+        echo         what is told before the first text; None: the prompt's scores neither
+        top          alternatives of each token
+        read_prompt  makes of the prompt's scores what is told of them; None: nothing is
+        shows_ids    the prompt's ids are told
         """
+        self._echoes = echo is not None
+        self._top = top
+        self._read_prompt = read_prompt
+        self._prompt_logprobs: PromptLogprobs | UnsetType = UNSET
         self._prompt_ids = prompt.tokens if shows_ids else UNSET
         self._untold = self._prompt_ids
         self._index = index
         self._prompt = prompt
         self._arrays = arrays
-        self._echo = echo
+        self._echo = echo or ""
         self._texts: list[str] = []
         self._logprobs: list[Logprobs] = []
         self._scores: list[float] = []
@@ -94,6 +123,8 @@ class Continuation(Answer[Choice]):
         self._texts.append(text)
         self._finish_reason = delta.finish_reason
         self._scores += [score.logprob for score in delta.logprobs]
+        if self._read_prompt is not None and delta.prompt_logprobs is not None:
+            self._prompt_logprobs = self._read_prompt(delta.prompt_logprobs)
         arrays = None
         if self._arrays is not None:
             self._add_logprobs(self._arrays, delta)
@@ -113,6 +144,7 @@ class Continuation(Answer[Choice]):
             "".join(self._texts), index, concatenate(self._logprobs), self._finish_reason
         )
         choice.prompt_token_ids = self._prompt_ids
+        choice.prompt_logprobs = self._prompt_logprobs
         return choice
 
     @property
@@ -121,13 +153,14 @@ class Continuation(Answer[Choice]):
         return mean_logprob(self._scores)
 
     def _add_logprobs(self, arrays: LogprobArrays, delta: Delta) -> None:
-        if delta.prompt_logprobs is not None:
+        if delta.prompt_logprobs is not None and self._echoes:
             tokens = self._prompt.tokens
             first, stop, _ = self._prompt.shown.indices(len(tokens))
             arrays.add(tokens[first], None)
             # The engine scored every prompt token but the first.
             for score in delta.prompt_logprobs[first : stop - 1]:
-                arrays.add(score.token, score)
+                top = score.top[: self._top]
+                arrays.add(score.token, TokenLogprob(score.token, score.logprob, top))
         for score in delta.logprobs:
             arrays.add(score.token, score)
 
@@ -144,14 +177,25 @@ class CompletionExchange(OpenAIExchange[Choice]):
         if body.return_tokens_as_token_ids:
             pieces = SpelledIds()
 
+        read_prompt = None
+        if (count := body.prompt_logprobs) is not None:
+            read_prompt = partial(prompt_logprobs, pieces=facts.vocab.pieces, top=count)
+
         def answer(index: int) -> Continuation:
             prompt = generation.prompts[index // generation.copies]
             arrays = None
             if wants_scores:
                 strip = bool(body.echo) and prompt.space_added
                 arrays = LogprobArrays(pieces.__getitem__, strip_first=strip)
-            echo = prompt.text if body.echo else ""
-            return Continuation(index, prompt, arrays, echo, shows_ids=bool(body.return_token_ids))
+            return Continuation(
+                index,
+                prompt,
+                arrays,
+                prompt.text if body.echo else None,
+                _logprobs(body) or 0,
+                read_prompt,
+                shows_ids=bool(body.return_token_ids),
+            )
 
         super().__init__(
             generation, stream, body, [answer(index) for index in range(len(stream.ids))]
@@ -185,6 +229,8 @@ def generation_of(body: CompletionRequest, facts: ModelFacts, budget: Budget) ->
     sampling = sampling_of(body, facts, budget)
     prompts = prompts_of(body, facts, budget)
     logprobs = _logprobs(body)
+    wanted = [prompt_logprobs_of(body.prompt_logprobs, stream=body.stream)]
+    wanted += [logprobs] if body.echo else []
     params = GenerationParams(
         prompt_param=PARAM,
         sampling=sampling,
@@ -192,7 +238,8 @@ def generation_of(body: CompletionRequest, facts: ModelFacts, budget: Budget) ->
         stop=stops_of(body.stop),
         n=n,
         logprobs=0 if logprobs is None and best_of > n else logprobs,  # the best are chosen by them
-        prompt_logprobs=logprobs if body.echo else None,
+        prompt_logprobs=max((count for count in wanted if count is not None), default=None),
+        prompt_ranks=body.prompt_logprobs is not None,
         tells_progress=bool(body.stream and body.return_progress),
     )
     return Generation(

@@ -29,8 +29,11 @@ from worker.api.openai.schemas import (
     ChatCompletion,
     Completion,
     CompletionRequest,
+    ControlReply,
+    ControlRequest,
 )
 from worker.chat.format import ChatFormat
+from worker.errors import RequestError
 from worker.http.replies import ErrorReply
 
 
@@ -44,6 +47,23 @@ async def chat_completions(
         request, body, facts, lambda budget: ask(chat_input_of(body, facts, budget), chat, facts)
     )
     return ChatExchange(generation, stream, body, facts)
+
+
+@post("/v1/chat/completions/control", status_code=200, summary="End reasoning now (llama-server)")
+async def control(request: HttpRequest, preparing: Preparing) -> Response[bytes]:
+    """While its client reads on."""
+    body = await read_json(request, ControlRequest)
+    if not body.id:
+        raise RequestError("id is missing.", param="id", hint="Send the id of a running answer.")
+    if body.action != "reasoning_end":
+        raise RequestError("action must be reasoning_end.", param="action")
+    done = await preparing.cut(body.id.removeprefix(ChatExchange.prefix))
+    if done:
+        return json_response(ControlReply(True))
+    message = "No reasoning is running that was asked for with reasoning_control."
+    if done is None:
+        message = "No answer with this id is running."
+    return json_response(ControlReply(False, message))
 
 
 @post(
@@ -152,6 +172,16 @@ API = Api(
                 "logprobs": {**_SUM, "max_tokens": 4, "logprobs": True, "top_logprobs": 2},
                 "long conversation": {**_SUM, "max_tokens": 12, "truncation": "auto"},
             },
+        ),
+        Described(
+            handler=control,
+            asker=Asker.NAMED,
+            takes=ControlRequest,
+            needs=("id", "action"),
+            gives={JSON: ControlReply},
+            examples={"end": {"id": "chatcmpl-5c18ec56", "action": "reasoning_end"}},
+            notes="The answer must have been asked for with `reasoning_control` and the same key. "
+            "`success` is false if nothing was to end.",
         ),
         Described(
             handler=chat_input_tokens,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
-from worker.api.answer.logprobs import Logprobs, TokenScore
+from worker.api.answer.logprobs import Logprobs, PromptLogprobs, TokenScore
 from worker.api.answer.usage import LlamaTimings, PromptProgress, TemplateReply, Usage
 from worker.api.intake.bounds import TRUNCATIONS, between, count_from, one_of, texts
 from worker.api.intake.chat.chat_request import StreamOptions
@@ -20,6 +20,26 @@ class AnyChoice(msgspec.Struct, kw_only=True):
     """token_ids: of the sampled tokens, where asked for"""
 
     token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+
+
+class ControlRequest(msgspec.Struct, kw_only=True):
+    """POST /v1/chat/completions/control, as llama-server has it.
+
+    id      of the running answer, as its events tell it
+    action  reasoning_end: the thought ends now
+    model   says nothing
+    """
+
+    id: str | None = None
+    action: Annotated[str | None, one_of("reasoning_end")] = None
+    model: Any = None
+
+
+class ControlReply(msgspec.Struct, omit_defaults=True):
+    """message: why nothing happened"""
+
+    success: bool
+    message: str = ""
 
 
 class ChatLogprobs(msgspec.Struct):
@@ -84,6 +104,7 @@ class ChatCompletion(msgspec.Struct, kw_only=True, omit_defaults=True):
     service_tier: str | msgspec.UnsetType = msgspec.UNSET
     prompt_token_ids: tuple[int, ...] = ()
     cache_trace: CacheTrace | msgspec.UnsetType = msgspec.UNSET
+    prompt_logprobs: PromptLogprobs | None = None
     verbose: TemplateReply | msgspec.UnsetType = msgspec.field(
         name="__verbose", default=msgspec.UNSET
     )
@@ -102,6 +123,7 @@ class CompletionRequest(SamplingFields, kw_only=True):
     stop                the answer ends before the first of these
     logprobs            likeliest alternatives to report for each token; true is 1
     n_probs             llama-server's name of it
+    prompt_logprobs     the logprob of each prompt token and so many alternatives; not streamed
     stream              true: events, one for each token
     stream_options      how a stream reports usage
     return_progress     true: each step that reads the prompt is an event, too
@@ -122,6 +144,7 @@ class CompletionRequest(SamplingFields, kw_only=True):
     stop: Annotated[str | list[str | None] | None, texts(STOPS.most, STOP.most)] = None
     logprobs: Annotated[bool | int | None, between(0, LOGPROBS.most)] = None
     n_probs: Annotated[int | None, between(0, LOGPROBS.most)] = None
+    prompt_logprobs: Annotated[int | None, between(0, LOGPROBS.most)] = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     return_progress: bool | None = None
@@ -140,6 +163,7 @@ class Choice(AnyChoice):
     logprobs: Logprobs | None = None
     finish_reason: str | None = None
     prompt_token_ids: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
+    prompt_logprobs: PromptLogprobs | msgspec.UnsetType = msgspec.UNSET
 
 
 class Completion(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -18,7 +18,7 @@ from rich.console import Console, Group
 from rich.live import Live
 
 from worker.cli.address import Address
-from worker.cli.chat_client import connection_to, request
+from worker.cli.chat_client import request
 from worker.cli.top.view import view
 from worker.errors import WorkerError
 from worker.log import harmless
@@ -43,7 +43,7 @@ def look(address: Address, kind: type[_Answer]) -> _Answer:
     """What the worker does now, decoded as `kind`. Raises WatchError."""
     url = address.url
     try:
-        with contextlib.closing(connection_to(address, _TIMEOUT_S)) as connection:
+        with contextlib.closing(address.connection(_TIMEOUT_S)) as connection:
             response = request(connection, "GET", _PATH, address)
             body = response.read(_MAX_ANSWER)
         if response.status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):

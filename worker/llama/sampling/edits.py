@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Set
+from collections.abc import Sequence, Set
 
 import numpy as np
 
@@ -34,6 +34,7 @@ class Edits:
             bias[token] = bias.get(token, 0.0) + value
         self._fixed = _places(list(bias), list(bias.values()))
         self._ends = _places(ends, [-math.inf] * len(ends))
+        self._banned = _places([], [])  # next, and once
         self._left = 0 if params.ignore_eos else params.min_tokens
         self._workspace = workspace
         self._penalties = Chain()
@@ -60,6 +61,10 @@ class Edits:
             array = self._workspace.candidates(row[ids], ids)
             self._penalties.apply(array)
             row[ids] = self._workspace.logits(len(ids))
+        if len(self._banned[0]):
+            ids, banned = self._banned
+            done.append((ids, row[ids]))
+            row[ids] = banned
         if self._left:
             ids, banned = self._ends
             done.append((ids, row[ids]))
@@ -71,7 +76,13 @@ class Edits:
         for ids, values in reversed(done):
             row[ids] = values
 
+    def ban(self, tokens: Sequence[int]) -> None:
+        """These may not come next."""
+        self._banned = _places([*tokens], [-math.inf] * len(tokens))
+
     def accept(self, token: int) -> None:
+        if len(self._banned[0]):
+            self.ban(())
         self._left -= self._left > 0
         if self._recent.window or self._weighs_written:
             self._penalties.accept(token)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from worker.engine.output import Detokenizer
-from worker.engine.request import GenerationParams, Request
+from worker.engine.request import GenerationParams, Request, Resumption
 from worker.engine.sampling import SEED_RANGE
 from worker.grammar.constraint import Constraint
 from worker.llama.guides.guides import Guides
@@ -20,6 +20,7 @@ from worker.llama.sampling.guided import GuidedChoice
 from worker.llama.sampling.workspace import Workspace
 from worker.llama.vocab import Vocab
 
+_NEXT_SEED = 0x9E3779B1  # far from the seeds that copies have
 _MAX_MORE = 3  # tokens over the limit: a character has four bytes at most
 
 
@@ -44,6 +45,7 @@ class LimitedChoice:
         self._ends = _watch(self._limit.ends)
         self._is_inside = self._limit.is_open
         self._num_inside = 0
+        self._is_cut = False
         self._text = Detokenizer()
         self._forced: list[int] = []
 
@@ -70,10 +72,17 @@ class LimitedChoice:
     def _next_forced(self) -> int | None:
         """The token that must come because the part is too long; None: it is not."""
         over = self._num_inside - self._limit.count if self._is_inside else -1
+        if self._is_cut:
+            over = max(over, 0)
         if over >= _MAX_MORE or (over >= 0 and not self._text.is_held):
-            self._is_inside = False
+            self._is_inside = self._is_cut = False
             self._forced = list(self._limit.forced)
         return self._forced.pop(0) if self._forced else None
+
+    def cut(self) -> bool:
+        """End the part that is being written as if it were too long: whether there is one."""
+        self._is_cut = self._is_inside
+        return self._is_cut
 
     def ahead(self) -> list[int]:
         """What a constraint forces behind a thought, see `GuidedChoice`."""
@@ -95,6 +104,7 @@ class LimitedChoice:
         else:
             watch.clear()
             self._is_inside = not self._is_inside
+            self._is_cut = False
 
     def _force(self, row: np.ndarray, token: int) -> int:
         only = self._workspace.copy_row(row)
@@ -116,10 +126,20 @@ class Sampler:
     """left  with `as_drawn` the logits that the token before was drawn from: -inf where none is"""
 
     def __init__(
-        self, request: Request, vocab: Vocab, workspace: Workspace, guides: Guides
+        self,
+        request: Request,
+        vocab: Vocab,
+        workspace: Workspace,
+        guides: Guides,
+        resumption: Resumption | None = None,
     ) -> None:
-        """Raises RequestError where its constraint cannot be held."""
+        """Raises RequestError where its constraint cannot be held.
+
+        resumption  what was written before; it draws from another seed then, of the same one
+        """
         params, seed = request.params.sampling, request.seed
+        if resumption is not None and seed is not None:
+            seed = (seed + resumption.number * _NEXT_SEED) % SEED_RANGE
         self.left: np.ndarray | None = None
         self._remains: Remains | None = None
         self._edits = Edits(request, vocab, workspace)
@@ -141,11 +161,14 @@ class Sampler:
                 raise
         if request.params.limit is not None:
             self._choice = LimitedChoice(self._choice, request.params, vocab, workspace)
+        written = request.written if resumption is None else resumption.written
         try:
-            for token in request.written:
+            for token in written:
                 self._choice.follow(token)
                 self._edits.accept(token)
-            if request.place:
+            if resumption is not None:
+                self._edits.ban(resumption.banned)
+            elif request.place:
                 self._choice.resume(request.place)
         except BaseException:
             self.free()
@@ -185,6 +208,10 @@ class Sampler:
         for token in found:
             self._edits.accept(token)
         return found
+
+    def cut(self) -> bool:
+        """End the part that its `SpanLimit` bounds: whether one is being written."""
+        return isinstance(self._choice, LimitedChoice) and self._choice.cut()
 
     def free(self) -> None:
         """Release what is native; safe to call again."""

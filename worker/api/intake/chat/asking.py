@@ -25,6 +25,7 @@ from worker.chat.reader import ChatReader
 from worker.chat.reading.answer import ThoughtTags
 from worker.chat.reading.call_grammar import Loosened, by_types
 from worker.engine.request import GenerationParams, SpanLimit
+from worker.engine.sampling import INT32_MAX
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint
 from worker.limits import COUNTED, MESSAGES
@@ -127,11 +128,13 @@ def _params(talk: ChatInput, chat: ChatFormat, prompt: str, facts: ModelFacts) -
 
 
 def _limit(talk: ChatInput, chat: ChatFormat, prompt: str, facts: ModelFacts) -> SpanLimit | None:
-    """Of the thoughts, where a budget was asked for and the model thinks."""
+    """Of the thoughts, where a budget or control was asked for and the model thinks."""
     budget = talk.thinking.budget
-    end = None if budget is None else chat.thought_end(prompt)
-    if budget is None or end is None:
+    is_bound = budget is not None or talk.controlled
+    end = chat.thought_end(prompt) if is_bound else None
+    if end is None:
         return None
+    budget = INT32_MAX if budget is None else budget
     forced = facts.vocab.tokenize(
         f"{facts.settings.reasoning_budget_message}{end.text}",
         add_special=False,

@@ -25,6 +25,7 @@ class ChatInput(msgspec.Struct, frozen=True, kw_only=True):
     continues  the prompt ends inside the last message, which is to go on
     truncates  old turns are left out where the context is too small
     variables  what else the template gets
+    controlled a thought may be ended while it is written
     """
 
     messages: tuple[Message, ...]
@@ -40,6 +41,7 @@ class ChatInput(msgspec.Struct, frozen=True, kw_only=True):
     opens: bool = True
     continues: bool = False
     truncates: bool = False
+    controlled: bool = False
 
     @property
     def callable(self) -> tuple[Tool, ...]:

@@ -14,6 +14,7 @@ from worker.api.intake.bounds import (
     count_from,
     items,
     one_of,
+    prompt_logprobs_of,
     stops_of,
     texts,
     tokens_of,
@@ -65,6 +66,7 @@ class ChatRequest(ChatFields, kw_only=True):
     reasoning_format        none leaves thoughts in the content
     reasoning_budget_tokens, thinking_budget_tokens
                             tokens of thought at most; the first counts
+    reasoning_control       true: /v1/chat/completions/control may end the thought (llama-server)
     chat_template           refused: the template is the model file's own
     functions, function_call
                             the form that tools had before; refused
@@ -79,6 +81,7 @@ class ChatRequest(ChatFields, kw_only=True):
     logprobs                true: the logprob of each token; a number above 0 is true
     top_logprobs            likeliest alternatives to report for each token; needs logprobs
     n_probs                 llama-server's name of both
+    prompt_logprobs         the logprob of each prompt token and so many alternatives; not streamed
     stream                  true: events, one for each token
     stream_options          how a stream reports usage
     return_progress         true: each step that reads the prompt is an event, too
@@ -99,6 +102,7 @@ class ChatRequest(ChatFields, kw_only=True):
     reasoning_format: Annotated[str | None, one_of(*FORMATS)] = None
     reasoning_budget_tokens: Annotated[int | None, count_from(0)] = None
     thinking_budget_tokens: Annotated[int | None, count_from(0)] = None
+    reasoning_control: bool | None = None
     chat_template: str | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
@@ -110,6 +114,7 @@ class ChatRequest(ChatFields, kw_only=True):
     logprobs: Annotated[bool | int | None, between(0, LOGPROBS.most)] = None
     top_logprobs: Annotated[int | None, between(0, LOGPROBS.most)] = None
     n_probs: Annotated[int | None, between(0, LOGPROBS.most)] = None
+    prompt_logprobs: Annotated[int | None, between(0, LOGPROBS.most)] = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     return_progress: bool | None = None
@@ -155,6 +160,8 @@ def chat_input_of(body: ChatRequest, facts: ModelFacts, budget: Budget) -> ChatI
         stop=stops_of(body.stop),
         n=1 if body.n is None else body.n,
         logprobs=_logprobs(body),
+        prompt_logprobs=prompt_logprobs_of(body.prompt_logprobs, stream=body.stream),
+        prompt_ranks=body.prompt_logprobs is not None,
         tells_progress=bool(body.stream and body.return_progress),
     )
     return ChatInput(
@@ -177,6 +184,7 @@ def chat_input_of(body: ChatRequest, facts: ModelFacts, budget: Budget) -> ChatI
         variables=body.chat_template_kwargs or {},
         opens=body.add_generation_prompt is not False,
         continues=_continues(body),
+        controlled=bool(body.reasoning_control),
         truncates=body.truncation is not None and truncates(body.truncation),
     )
 
