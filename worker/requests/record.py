@@ -45,7 +45,7 @@ class RequestRecord:
     unknown    fields of its body that are not known and would change the answer
     trace      headers that name the span in which its client asks
     account    whose key it has
-    owner      digest of that key; empty: there is none
+    owner      whose what is kept of it is, see `Auth.owner`
     quota      what that may ask in a minute; None: as much as it likes
     priority   of its work, if that has none of its own
     """

@@ -24,7 +24,7 @@ class PromptTracer:
         spelled: Sequence[bytes] | Mapping[int, bytes],
     ) -> None:
         """
-        owner     the digest of the key, or nothing
+        owner     whose they are, see `Auth.owner`
         requests  those of a prompt side by side, `copies` of each
         parts     of the one prompt, where that is a conversation's
         spelled   token id -> bytes, control tokens spelled out
