@@ -2,13 +2,18 @@
 
 One table. What is measured:
 
-answers   50 statements about a state of about 1,000 tokens: one POST /v1/decisions, beside 50 chat
+answers   50 questions about a state of about 1,000 tokens: one POST /v1/decisions, beside 50 chat
           requests for the logprobs of the same prompts' first token, with the prompt cache on, one
           after another and four at once. Both servers have the same flags and take turns; the state
-          is new in each round
+          is new in each round. --asked choice: with four options, which llama-server shows in one
+          order and the worker in --orders
+layouts   CPU time of statements with a cached state, in streams and in the unified layout: there
+          all rows of a step share tiles of attention
 logprobs  each option's probability beside those of logprobs for the same tokens
 suffix    one statement whose state is cached, beside a decode of its rows in a bare loop
 gap       longest gap of four streams, alone and beside 400 statements about 2,000 tokens
+stall     the same in this process, for an engine whose clock is CPU time by threads: what others
+          on the machine do changes it less. 60 statements; its time is --stall-ms x 4
 noise     differences of ln p between cold, cached, and beside others, of yes to no
 
 Times are of the clock and of the servers' CPU time: on a busy machine the second tells more.
@@ -28,6 +33,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any, Literal
+from unittest import mock
 
 import httpx
 import msgspec
@@ -53,12 +60,14 @@ from worker.llama.backend import LlamaBackend
 from worker.llama.context import ContextOptions
 from worker.llama.weights import LoadOptions
 
-NUM_QUESTIONS, NUM_STREAMS, MANY = 50, 4, 400
+NUM_STREAMS, MANY = 4, 400
 WORDS = ("lift", "door", "cable", "button", "floor", "motor", "guest", "ticket", "noon", "key")
 FIRST = GenerationParams(max_tokens=1, logprobs=LOGPROBS.most)
 ECHO = GenerationParams(max_tokens=0, prompt_logprobs=0)
 STREAM = GenerationParams(max_tokens=4_000)
 TRUTH = (AnswerOption(True, "true"), AnswerOption(False, "false"))
+REPAIRS = ("it is broken", "it is in repair", "it works", "nothing is said")
+Asked = Literal["statement", "choice"]
 
 
 def state_of(seed: int, words: int) -> str:
@@ -82,15 +91,24 @@ def nothing(_: Sequence[Score]) -> Iterable[int]:
 class ScoringBench:
     """An engine over a model in this process."""
 
-    def __init__(self, path: str, threads: int) -> None:
+    def __init__(
+        self,
+        path: str,
+        threads: int,
+        *,
+        num_cells: int = 16_384,
+        num_slots: int = 4,
+        clock: Callable[[], float] = time.perf_counter,
+        max_stall: float = 0.4,
+    ) -> None:
         options = ContextOptions(
-            num_cells=16_384, num_slots=4, threads=threads, threads_batch=threads
+            num_cells=num_cells, num_slots=num_slots, threads=threads, threads_batch=threads
         )
         self.backend = LlamaBackend.open(Path(path), LoadOptions(), options)
         self.facts = facts_over(self.backend, path)
         self.chat = format_of(self.facts) if has_template(self.facts) else None
         store = Store(1 << 29, needs_rest=self.backend.shape.needs_rest)
-        self.engine = Engine(self.backend, time.perf_counter, store)
+        self.engine = Engine(self.backend, clock, store, max_stall=max_stall)
 
     def plan(self, state: str, texts: Iterable[str], *, again: bool = False) -> Plan:
         """again: near ties are read once more"""
@@ -207,6 +225,68 @@ def suffix(bench: ScoringBench, rounds: int) -> str:
     return f"CPU ms {ms:.1f} / {bare_ms:.1f}: {quotients(*taken)}"
 
 
+def layouts(bench: ScoringBench, rounds: int) -> str:
+    """CPU time of statements with a cached state, unified / in streams."""
+    taken: list[list[float]] = [[], []]
+    for number in range(rounds):
+        for place, unified in enumerate((False, True)):
+            bench.forget()
+            if bench.backend.unified != unified:
+                bench.backend.arrange(unified=unified, slots=())
+                bench.forget()
+            layout = bench.engine.scheduler.layout
+            with mock.patch.object(layout, "consider_streams"):
+                state = state_of(300 + number, 600)
+                bench.score(bench.plan(state, statements(1)))
+                plan = bench.plan(state, statements(24))
+                began = time.process_time()
+                bench.score(plan)
+                taken[place].append(time.process_time() - began)
+    bench.forget()
+    bench.backend.arrange(unified=False, slots=())
+    return f"unified / streams: {quotients(taken[0], taken[1])}"
+
+
+def stall(path: str, threads: int, max_stall: float) -> str:
+    """Longest gaps of four streams beside 60 statements, in seconds of CPU time by threads."""
+
+    def clock() -> float:
+        return time.process_time() / threads
+
+    bench = ScoringBench(
+        path, threads, num_cells=24_576, num_slots=6, clock=clock, max_stall=max_stall
+    )
+    engine, last, gaps, steps = bench.engine, dict[str, float](), list[float](), list[float]()
+
+    def step() -> bool:
+        began = clock()
+        deltas = engine.step()
+        now = clock()
+        steps.append(now - began)
+        for delta in deltas:
+            if not isinstance(delta, Scored):
+                gaps.append(now - last.get(delta.id, now))
+                last[delta.id] = now
+        return any(isinstance(delta, Scored) for delta in deltas)
+
+    for number in range(NUM_STREAMS):
+        prompt = Prompt(tuple(range(100 + number, 140 + number)))
+        engine.add(Request(id=str(number), prompt=prompt, params=STREAM))
+    for _ in range(30):
+        step()
+    alone = statistics.median(gaps)
+    gaps.clear()
+    steps.clear()
+    engine.add(bench.plan(state_of(7, 1_500), statements(60), again=True).request)
+    while not step():
+        pass
+    bench.backend.close()
+    return (
+        f"a step alone {alone:.3f}, longest gap {max(gaps):.3f}, longest step {max(steps):.3f}, "
+        f"--max-stall {max_stall:.3f}: {max(gaps) / max_stall:.2f} of it"
+    )
+
+
 def noise(bench: ScoringBench) -> str:
     """Largest and 95th percentile of differences of ln p of yes to no."""
     texts, state = statements(16), state_of(4, 200)
@@ -234,13 +314,30 @@ def noise(bench: ScoringBench) -> str:
     return "; ".join(told)
 
 
-def beside(model: str, server: str, threads: int, rounds: int) -> str:
+def beside(
+    model: str, server: str, threads: int, rounds: int, count: int, asked: Asked, orders: int
+) -> str:
     """Answers a second of both, in turns."""
+    texts = statements(count)
+    if asked == "statement":
+        bodies: list[Any] = [{"type": "predicate", "instructions": text} for text in texts]
+        prompts = [f"Is this true? {text}\nAnswer yes or no." for text in texts]
+    else:
+        choices = [{"value": option} for option in REPAIRS]
+        texts = [f"What is said of {WORDS[n % 10]} {n}?" for n in range(count)]
+        bodies = [{"type": "choice", "instructions": text, "choices": choices} for text in texts]
+        listed = "\n".join(
+            f"{letter}. {text}" for letter, text in zip("ABCD", REPAIRS, strict=True)
+        )
+        prompts = [f"Question: {text}\n{listed}\nAnswer with one letter." for text in texts]
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         shared = ["--model", model, "--host", HOST, "-t", str(threads), "-c", "16384", "-np", "4"]
         servers: list[VectorServer] = []
         for number, command in enumerate(
-            ([sys.executable, "-m", "worker", "serve"], [server, "--no-webui"])
+            (
+                [sys.executable, "-m", "worker", "serve", "--decisions-orders", str(orders)],
+                [server, "--no-webui"],
+            )
         ):
             port = free_port()
             log = Path(name) / f"{number}.log"
@@ -248,17 +345,15 @@ def beside(model: str, server: str, threads: int, rounds: int) -> str:
             servers.append(VectorServer(f"http://{HOST}:{port}", process.pid))
         for each in servers:
             wait(each.url)
-        texts = statements(NUM_QUESTIONS)
 
         def ours(state: str) -> None:
-            asked = [{"type": "predicate", "instructions": text} for text in texts]
-            body = {"model": "m", "input": state, "questions": asked}
+            body = {"model": "m", "input": state, "questions": bodies}
             answer = httpx.post(f"{servers[0].url}/v1/decisions", json=body, timeout=900)
             answer.raise_for_status()
 
         def theirs(clients: int) -> Callable[[str], None]:
             def ask_one(state: str, text: str) -> None:
-                content = f"{state}\n\nIs this true? {text}\nAnswer yes or no."
+                content = f"{state}\n\n{text}"
                 body = {"messages": [{"role": "user", "content": content}], "max_tokens": 1,
                         "temperature": 0, "logprobs": True, "top_logprobs": 10,
                         "cache_prompt": True}  # fmt: skip
@@ -267,7 +362,7 @@ def beside(model: str, server: str, threads: int, rounds: int) -> str:
 
             def ask(state: str) -> None:
                 with ThreadPoolExecutor(clients) as pool:
-                    list(pool.map(partial(ask_one, state), texts))
+                    list(pool.map(partial(ask_one, state), prompts))
 
             return ask
 
@@ -288,7 +383,7 @@ def beside(model: str, server: str, threads: int, rounds: int) -> str:
         for number, who in ((1, "one after another"), (2, "four at once")):
             clock, cpu = (quotients(each[0], each[number]) for each in (walls, cpus))
             lines.append(f"{who}: clock {clock}, CPU {cpu}")
-        speed = NUM_QUESTIONS / statistics.median(walls[0])
+        speed = count / statistics.median(walls[0])
         return f"{speed:.1f} answers/s; llama-server / worker: " + "; ".join(lines)
 
 
@@ -345,26 +440,35 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--stall-ms", type=int, default=400)
-    parser.add_argument("--cases", default="logprobs,counts,suffix,noise,gap,answers")
+    parser.add_argument("--questions", type=int, default=50)
+    parser.add_argument("--asked", choices=("statement", "choice"), default="statement")
+    parser.add_argument("--orders", type=int, default=2)
+    parser.add_argument("--cases", default="logprobs,counts,suffix,layouts,noise,stall,gap,answers")
     given = parser.parse_args(argv)
     names = given.cases.split(",")
     print(f"{Path(given.model).name}, {given.threads} threads", flush=True)
-    if {"logprobs", "counts", "suffix", "noise"} & {*names}:
+    if {"logprobs", "counts", "suffix", "layouts", "noise"} & {*names}:
         bench = ScoringBench(given.model, given.threads)
         cases: dict[str, Callable[[], str]] = {
             "logprobs": lambda: logprobs(bench),
             "counts": lambda: counts(bench),
             "suffix": lambda: suffix(bench, 4 * given.rounds),
+            "layouts": lambda: layouts(bench, given.rounds),
             "noise": lambda: noise(bench),
         }
         for name in names:
             if name in cases:
                 print(f"| {name} | {cases[name]()} |", flush=True)
         bench.backend.close()
+    if "stall" in names:
+        print(f"| stall | {stall(given.model, given.threads, given.stall_ms / 250)} |", flush=True)
     if "gap" in names:
         print(f"| gap | {gap(given.model, given.threads, given.stall_ms)} |", flush=True)
     if "answers" in names and given.llama_server:
-        told = beside(given.model, given.llama_server, given.threads, given.rounds)
+        told = beside(
+            given.model, given.llama_server, given.threads, given.rounds, given.questions,
+            given.asked, given.orders,
+        )  # fmt: skip
         print(f"| answers | {told} |", flush=True)
 
 

@@ -3,14 +3,16 @@
     python -m benchmarks.sharing [--model FILE] [--tokens 3000] [--svg docs/sharing.svg]
 
 Each row is a worker of its own with four slots; requests of 100 tokens follow each other. The last
-row has one key without a name for both. Prints a table, and draws the shares over time. A row ends
-when both have their tokens together, so that a busy machine changes no share.
+row has one key without a name for both; in the row before, the one asks eight at a time. Prints a
+table, and draws the shares over time. A row ends when both have their tokens together, so that a
+busy machine changes no share.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 import tempfile
 import time
 from pathlib import Path
@@ -22,12 +24,14 @@ from worker.demo import MODEL_PATH
 
 ROOT = Path(__file__).parent.parent
 TOKENS, MANY, SLOTS = 100, 30, 4
+# Lines of keys, and requests that the one asks at a time.
 SETTINGS = {
-    "weights 1 and 1": "one name=one\nmany name=many\n",
-    "weights 3 and 1": "one name=one weight=3\nmany name=many\n",
-    "no names": "one\nmany\n",
+    "weights 1 and 1": ("one name=one\nmany name=many\n", 1),
+    "weights 3 and 1": ("one name=one weight=3\nmany name=many\n", 1),
+    "8 beside 30": ("one name=one\nmany name=many\n", 8),
+    "no names": ("one\nmany\n", 1),
 }
-COLOURS = ("#1f6feb", "#2a9d4a", "#d1572b")
+COLOURS = ("#1f6feb", "#2a9d4a", "#8250df", "#d1572b")
 WIDTH, HEIGHT, LEFT, TOP = 640, 260, 60, 50
 # Tokens before anything counts, and points of a line in the picture.
 WARM, POINTS = 300, 20
@@ -84,12 +88,25 @@ async def ask(url: str, key: str, number: int, times: Times) -> None:
                         break
 
 
-async def measure(server: Server, tokens: int) -> Times:
+async def measure(server: Server, tokens: int, ones: int) -> Times:
     """Both ask until so many tokens came after the warm-up."""
     times = Times(tokens + WARM)
-    asks = [ask(server.url, "many", number, times) for number in range(MANY)]
-    await asyncio.gather(ask(server.url, "one", MANY, times), *asks)
+    asks = [
+        ask(server.url, "many" if number < MANY else "one", number, times)
+        for number in range(MANY + ones)
+    ]
+    await asyncio.gather(*asks)
     return times
+
+
+def tokens_a_step(server: Server) -> float:
+    """Generated since the start, by the worker's own counts: no busy machine changes it."""
+    text = httpx.get(f"{server.url}/metrics", headers={"authorization": "Bearer one"}).text
+    tokens, steps = (
+        float(re.findall(rf"^worker_{name}_total\S* (\S+)", text, re.MULTILINE)[0])
+        for name in ("tokens_generated", "steps")
+    )
+    return tokens / steps
 
 
 def draw(shares: dict[str, list[float]], title: str) -> str:
@@ -126,18 +143,19 @@ def main() -> None:
     parser.add_argument("--svg", type=Path)
     given = parser.parse_args()
     shares: dict[str, list[float]] = {}
-    print(f"{'':16} {'one':>8} {'many':>8} {'together':>9}   share of the one")
+    print(f"{'':16} {'one':>8} {'many':>8} {'together':>9}   share of the one   tokens a step")
     with tempfile.TemporaryDirectory() as name:
-        for setting, lines in SETTINGS.items():
+        for setting, (lines, ones) in SETTINGS.items():
             keys = Path(name) / "keys"
             keys.write_text(lines)
             words = ("--model", given.model, "-np", SLOTS, "-c", SLOTS * 512, "--draft", "none")
             with serving(*map(str, words), "--api-key-file", str(keys)) as server:
-                times = asyncio.run(measure(server, given.tokens))
+                times = asyncio.run(measure(server, given.tokens, ones))
+                rows = tokens_a_step(server)
             shares[setting] = times.shares()
             one, many = times.rates()
             print(f"{setting:16} {one:6.1f}/s {many:6.1f}/s {one + many:7.1f}/s   "
-                  f"{one / (one + many):.3f}", flush=True)  # fmt: skip
+                  f"{one / (one + many):.3f}   {rows:.2f}", flush=True)  # fmt: skip
     if given.svg is not None:
         given.svg.write_text(draw(shares, "Share of tokens of a key with 1 request beside 30"))
 

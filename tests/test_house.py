@@ -28,9 +28,11 @@ ALLOWED: dict[str, set[str]] = {
     "machine": set(),
     "child": set(),
     "values": set(),
+    "batches": {"files", "errors"},
     "keys": {"values", "account", "limits", "errors"},
     "files": {"machine", "errors"},
     "settings": {"keys", "values", "limits"},
+    "database": {"batches", "files", "errors", "log"},
     "gguf": {"errors"},
     "model": {"gguf", "errors"},
     "memory": {"model", "gguf", "settings", "limits", "files", "machine", "errors"},
@@ -55,20 +57,21 @@ ALLOWED: dict[str, set[str]] = {
     },
     "requests": {"http", "engine", "lifecycle", "account", "errors", "log"},
     "api": {
-        "budget", "requests", "http", "lifecycle", "chat", "grammar", "engine", "model", "settings",
-        "values", "keys", "limits", "machine", "account", "errors", "log",
+        "batches", "database", "budget", "requests", "http", "lifecycle", "chat", "grammar",
+        "engine", "model", "settings", "values", "keys", "limits", "machine", "account", "errors",
+        "log",
     },
     "service": {
-        "api", "requests", "http", "lifecycle", "chat", "grammar", "engine", "model", "settings",
-        "values", "keys", "limits", "machine", "account", "errors", "log",
+        "database", "api", "requests", "http", "lifecycle", "chat", "grammar", "engine", "model",
+        "settings", "values", "keys", "limits", "machine", "account", "errors", "log",
     },
     "bench": {
         "lifecycle", "llama", "engine", "memory", "model", "gguf", "settings", "files",
         "machine", "child", "errors", "log",
     },
     "cli": {
-        "service", "api", "requests", "bench", "audit", "chat", "isolation", "lifecycle", "llama",
-        "engine", "hub", "memory", "model", "gguf", "settings", "values", "files",
+        "service", "api", "requests", "bench", "batches", "audit", "chat", "isolation", "lifecycle",
+        "llama", "engine", "hub", "memory", "model", "gguf", "settings", "values", "files",
         "machine", "errors", "log", "demo",
     },
 }  # fmt: skip
@@ -87,10 +90,12 @@ RESERVED: dict[str, set[str]] = {
     "prometheus_client": {"api/info/collector.py"},
     "uvicorn": {"http", "service"},
     "httptools": {"http"},
+    "multipart": {"api/batches/upload.py"},
+    "sqlite3": {"database"},
     "rich": {"cli"},
     "asyncio": {
         "http", "requests", "api", "service", "lifecycle", "cli",
-        "engine/thread.py", "engine/stream.py",
+        "engine/thread.py", "engine/stream.py", "database/database.py",
     },
     "threading": {
         "llama", "lifecycle", "engine/thread.py", "chat/jinja/sandbox.py", "cache/disk.py",

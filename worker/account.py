@@ -14,6 +14,8 @@ class Account(msgspec.Struct, frozen=True):
     priority  the lowest number, which is the highest priority, that its requests may have; None:
               any
     is_admin  whether it may read what others used
+    is_batch  these are lines of batches: behind all others, and counted apart from its other
+              requests, which never wait for them
     """
 
     name: str = ""
@@ -23,6 +25,12 @@ class Account(msgspec.Struct, frozen=True):
     running: int | None = None
     priority: int | None = None
     is_admin: bool = False
+    is_batch: bool = False
+
+    @property
+    def line(self) -> str:
+        """Where its requests queue up: its name, or a place apart for lines of batches."""
+        return f"{self.name}/batch" if self.is_batch else self.name
 
 
 NOBODY = Account()

@@ -9,8 +9,9 @@ import msgspec
 
 from worker.errors import LeftError
 
-# Work that others do not wait behind: a constraint that takes long, media that are not known.
-SlowWork = Literal["long", "media"]
+# Work that others do not wait behind: a constraint that takes long, media that are not known, many
+# questions.
+SlowWork = Literal["long", "media", "questions"]
 
 
 def _has_left() -> bool:

@@ -27,7 +27,8 @@
         ├── NotSupportedError                http 501  a part of an API that is not here
         ├── UnavailableError                 http 503  loading, draining or failed
         │   └── WakeError                              the model cannot be loaded again now
-        └── InferenceTimeoutError            http 504  a job that took too long
+        ├── InferenceTimeoutError            http 504  a job that took too long
+        └── StorageFullError                 http 507  the disk of --state-dir is full
 
 Foreign errors are translated where they are met; `cli/main.py` turns these into exit codes and
 `api/answer/errors.py` into HTTP. A message is one sentence; `hint` is the next step.
@@ -251,6 +252,10 @@ class WakeError(UnavailableError, code="wake_failed"):
 
 class InferenceTimeoutError(RequestError, http_status=504, code="INFERENCE_TIMEOUT"):
     """The job took longer than a job may take."""
+
+
+class StorageFullError(RequestError, http_status=507, code="storage_full"):
+    """The disk of `--state-dir` has no room."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

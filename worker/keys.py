@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,7 @@ def key_file(text: str) -> KeyFile:
         try:
             if words[0].startswith(tuple(f"{field}=" for field in _FIELDS)):
                 raise ValueError("the key is missing, which stands before its fields")
-            account = _account(words[1:])
+            account = account_of(words[1:])
             if account.name and named.setdefault(account.name, account) != account:
                 raise ValueError(f"name {account.name} has other fields on an earlier line")
             if found.setdefault(key(words[0]), account) != account:
@@ -94,7 +94,7 @@ def key_file(text: str) -> KeyFile:
     return KeyFile(text, tuple(found), tuple(found.values()))
 
 
-def _account(words: list[str]) -> Account:
+def account_of(words: Sequence[str]) -> Account:
     """Whose key it is, by what follows it on its line. Raises ValueError that names the field."""
     given: dict[str, Any] = {}
     for word in words:

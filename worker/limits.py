@@ -151,6 +151,8 @@ BREAKERS = Limit(16, "sequence breakers of DRY")
 BREAKER = Limit(40, "characters of a sequence breaker")
 
 PRIORITY = Limit(100, "a priority; -100 is the lowest number")
+# Of lines of batches. At 30 seconds a step they wait for more than eight hours.
+BATCH_PRIORITY = 1_000
 
 # Constraints
 SCHEMA = Limit(2**20, "characters of a JSON schema, rewritten")
@@ -197,6 +199,24 @@ LONG = Limit(8, "requests with slow constraints", (429, "queue_full"))
 # What is kept of responses
 STORED = Limit(1024, "stored responses", None, _DROPPED)
 STORED_BYTES = Limit(64, "MiB of stored responses and their input", None, _DROPPED)
+
+RESUMED = Limit(
+    64,
+    "MiB of events of streams that can be resumed",
+    None,
+    "the oldest are dropped; 404 for them",
+    "--resume-memory",
+)
+
+# Batches
+BATCH_LINES = Limit(
+    50_000, "lines of a batch", None, "the batch fails with `too_many_lines`", "--batch-lines"
+)
+BATCH_FILE = Limit(200, "MiB of an uploaded file", (413, "too_large"), flag="--batch-file")
+BATCH_FILES = Limit(500, "uploaded files of a key", flag="--batch-files")
+KEPT_DAYS = Limit(
+    30, "days for which files and batches are kept", None, "they are deleted", "--keep-days"
+)
 
 # Jobs
 JOB_PROMPT = Limit(32_768, "characters of a job's prompt", _WRONG_JOB)

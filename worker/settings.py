@@ -94,6 +94,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "file of bearer keys, one per line, # starts a comment; fields such as name=anna weight=2 "
         "rpm=60 may follow a key; reloaded at SIGHUP",
         "FILE")] = None
+    trust_account: Annotated[bool, Option("--trust-account", values.switch,
+        "requests with a key without a name belong to the account that their header X-Account "
+        "describes, such as name=anna weight=2; only behind a relay that sets it, as a fleet's "
+        "does (off)", "on|off", const=True)] = False
     cors: Annotated[tuple[str, ...], Option("--cors --cors-origins", values.origins,
         "origins whose pages may read answers, such as https://chat.example; localhost: pages of "
         "this machine, *: all (none)", "A,B")] = ()
@@ -127,6 +131,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     send_timeout: Annotated[float, Option("--send-timeout", values.number(0.1, 86_400),
         "seconds until a client that does not read its answer is disconnected "
         f"({limits.SEND.most})", "SECONDS")] = limits.SEND.most
+    resume_seconds: Annotated[float, Option("--resume-seconds", values.number(0, 86_400),
+        "seconds for which a stream asked for with X-Resume: on goes on without its client, and "
+        "for which its events stay (0: none do)", "SECONDS")] = 0.0
+    resume_memory: Annotated[int, Option("--resume-memory", values.integer(1, 65_536),
+        f"memory in MiB for events of such streams ({limits.RESUMED.most})",
+        "MIB")] = limits.RESUMED.most
+    relayed: Annotated[bool, Option("--relayed", values.switch,
+        "let clients continue answers that another worker began, as the fleet's gateway does; "
+        "only for workers that no one else can reach (off)", "on|off", const=True)] = False
     drain_timeout: Annotated[float, Option("--drain-timeout", values.number(0, 3600),
         "seconds that running requests get at SIGTERM (4)", "SECONDS")] = 4.0
     sleep_idle_seconds: Annotated[float, Option("--sleep-idle-seconds", values.number(-1, 10**9),
@@ -329,6 +342,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     decisions_calibration: Annotated[bool, Option("--decisions-calibration", values.switch,
         "use the temperatures that `worker bench --decisions` measured, from "
         "MODEL.gguf.decisions.json (on)", "on|off")] = True
+
+    state_dir: Annotated[str | None, Option("--state-dir", values.folder,
+        "folder for batches and their files, which survive a restart; protect it like the prompts "
+        "(none: /v1/batches and /v1/files are off)", "DIR", topic="Batches")] = None
+    batch_lines: Annotated[int, Option("--batch-lines", values.integer(1, 10**7),
+        f"most lines of a batch ({limits.BATCH_LINES.most})")] = limits.BATCH_LINES.most
+    batch_file: Annotated[int, Option("--batch-file", values.integer(1, 1 << 20),
+        f"largest uploaded file in MiB ({limits.BATCH_FILE.most})",
+        "MIB")] = limits.BATCH_FILE.most
+    batch_files: Annotated[int, Option("--batch-files", values.integer(1, 10**6),
+        f"most uploaded files of a key ({limits.BATCH_FILES.most})")] = limits.BATCH_FILES.most
+    keep_days: Annotated[int, Option("--keep-days", values.integer(1, 3650),
+        f"days for which files and ended batches are kept ({limits.KEPT_DAYS.most})",
+        )] = limits.KEPT_DAYS.most
 
     lora: Annotated[tuple[AdapterSpec, ...], Option("--lora", values.adapters,
         "LoRA adapter, chosen by requests whose model is NAME, at SCALE (1); without NAME it "

@@ -15,6 +15,10 @@ from tests.support.programs.processes import Server, serving
 
 DOCS = Path(__file__).parents[2] / "docs"
 QUESTION = "How do I add two numbers in Python?"
+JUDGED = "The lift in the east wing is stuck between two floors, and somebody is in it."
+ASKED = """Somebody is in danger.
+Who repairs it? lift service | heating | plumbing
+How urgent: low < high"""
 SIZES = {"page": {"width": 1280, "height": 900}, "page-phone": {"width": 360, "height": 780}}
 
 
@@ -36,8 +40,26 @@ def ask(page: Page, server: Server) -> None:
             expect(page.locator("#chat-stop")).to_be_enabled()
 
 
+def decide(page: Page, server: Server) -> None:
+    """Three questions of three types, answered."""
+    visit(page, server, "decide")
+    page.fill("#judged", JUDGED)
+    page.fill("#asked", ASKED)
+    page.press("#asked", "Control+Enter")
+    expect(page.locator("#decide-status")).to_contain_text("3 answers")
+
+
+def save(page: Page, name: str) -> None:
+    """What the tab shows from its top, as docs/NAME.png."""
+    page.evaluate("scrollTo(0, 0)")
+    file = DOCS / f"{name}.png"
+    page.screenshot(path=file)
+    # A third of the bytes, and no difference that an eye sees.
+    Image.open(file).convert("RGB").quantize(128).save(file, optimize=True)
+
+
 def main() -> None:
-    """Write four PNG files: wide and on a phone, light and dark."""
+    """Write five PNG files: a chat wide and on a phone, light and dark, and decisions."""
     parser = argparse.ArgumentParser("checks.browser.pictures", description=__doc__)
     parser.add_argument("model", type=Path)
     model = parser.parse_args().model
@@ -46,11 +68,10 @@ def main() -> None:
             for scheme, suffix in (("light", ""), ("dark", "-dark")):
                 with tab(browser, viewport=size, color_scheme=scheme) as page:
                     ask(page, server)
-                    page.evaluate("scrollTo(0, 0)")
-                    file = DOCS / f"{name}{suffix}.png"
-                    page.screenshot(path=file)
-                    # A third of the bytes, and no difference that an eye sees.
-                    Image.open(file).convert("RGB").quantize(128).save(file, optimize=True)
+                    save(page, f"{name}{suffix}")
+        with tab(browser, viewport=SIZES["page"]) as page:
+            decide(page, server)
+            save(page, "page-decide")
 
 
 if __name__ == "__main__":

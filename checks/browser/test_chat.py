@@ -29,14 +29,16 @@ def answers(page: Page) -> list[str]:
     return page.locator("#messages li.assistant > .text").all_text_contents()
 
 
-def recite(page: Page, *deltas: dict[str, Any], finish: str = "stop") -> None:
-    """Let each chat answer be these deltas."""
+def recite(
+    page: Page, *deltas: dict[str, Any], finish: str = "stop", trace: dict[str, Any] | None = None
+) -> None:
+    """Let each chat answer be these deltas, and have this `cache_trace`."""
     usage = {"prompt_tokens": 20, "completion_tokens": 4}
     usage["prompt_tokens_details"] = {"cached_tokens": 5}  # type: ignore[assignment]
     frames: list[dict[str, Any]] = [{"choices": [{"delta": each}]} for each in deltas]
     timings = {"predicted_n": 4, "predicted_per_second": 12.34}
     frames.append({"choices": [{"delta": {}, "finish_reason": finish}]})
-    frames.append({"choices": [], "usage": usage, "timings": timings})
+    frames.append({"choices": [], "usage": usage, "timings": timings, "cache_trace": trace})
     body = "".join(f"data: {json.dumps(frame)}\n\n" for frame in frames)
     page.route(CHAT, lambda route: route.fulfill(content_type="text/event-stream", body=body))
 
@@ -69,6 +71,19 @@ def test_conversation(speaker: Server, page: Page) -> None:
 
     page.click("#chat-new")
     assert page.locator("#messages li").count() == 0
+
+
+def test_why_a_prompt_was_read_again(speaker: Server, page: Page) -> None:
+    """It stands under the answer, with how many tokens that cost; the page asks for it."""
+    visit(page, speaker)
+    why = "A date or a time changed in message 0 (system)."
+    trace = {"reason": "date_changed", "why": why, "prompt_tokens": 900, "cached_tokens": 780}
+    recite(page, {"content": "So."}, trace=trace)
+    bodies = sent_by(page, "/v1/chat/completions")
+    ask(page, QUESTION)
+    stats = page.locator("#messages li.assistant .stats")
+    expect(stats).to_contain_text(f"120 of 900 prompt tokens processed: {why}")
+    assert bodies[0]["return_cache_trace"] is True
 
 
 def test_branches(speaker: Server, page: Page) -> None:

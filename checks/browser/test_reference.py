@@ -46,6 +46,9 @@ def test_an_operation_opens(server: Server, page: Page) -> None:
     page.locator("nav").get_by_role("link", name="Anthropic", exact=True).click()
     page.locator("#operations-Anthropic-messages .opblock-summary-control").click()
     expect(page.locator(".opblock.is-open")).to_contain_text("n_prompt_tokens")
+    page.locator(".opblock:not(.is-open) .opblock-summary-control").first.click()
+    for number in range(2):
+        expect(page.locator(".opblock.is-open").nth(number)).to_contain_text("Request body")
     expect(page.locator(".errors-wrapper")).to_have_count(0)
 
 

@@ -39,7 +39,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
     lines[cue] = qwen.answer(THOUGHT, scene.END)
     recitals = [qwen.recital(text, cue, seed) for seed, (cue, text) in enumerate(lines.items())]
     model = qwen.write_model(tmp_path_factory.mktemp("clients") / "reciting.gguf", recitals)
-    with serving("--model", model, "--ctx-size", "8192", "-np", "2") as running:
+    state = tmp_path_factory.mktemp("state")
+    options = ("--ctx-size", "8192", "-np", "2", "--state-dir", state)
+    with serving("--model", model, *options) as running:
         yield running
 
 
@@ -65,6 +67,7 @@ def test_openai(server: Server) -> None:
     """Chats, streams, tools, structured answers and responses."""
     assert python("openai_chat", server) == {
         "chat": scene.GREETING,
+        "batch": [scene.GREETING] * 3,
         "stream": scene.GREETING,
         "parse": scene.ANIMAL,
         "loop": [LAST, scene.END],
@@ -72,6 +75,7 @@ def test_openai(server: Server) -> None:
         "required": ["look_up", scene.STEPS[0][2]],
         "response": scene.GREETING,
         "response_stream": scene.GREETING,
+        "response_resume": scene.GREETING,
         "response_parse": scene.ANIMAL,
         "response_loop": [len(scene.STEPS), scene.END],
     }

@@ -14,10 +14,9 @@ from checks.suites.conversations import CONVERSATIONS
 from checks.suites.outcome import PASSED, Outcome
 from checks.suites.sdist import environment, llama_cpp
 from worker.api.intake.chat.asking import with_one_system
+from worker.api.intake.chat.chat_request import ChatRequest, messages_of
 from worker.api.intake.chat.tools import tools_of
 from worker.api.intake.media_inputs import MediaInputs
-from worker.api.openai.chat_input import messages_of
-from worker.api.openai.schemas import ChatRequest
 from worker.chat.format import ChatFormat
 from worker.chat.template import ChatTemplate
 from worker.chat.thinking import Thinking

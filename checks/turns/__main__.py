@@ -29,7 +29,7 @@ from checks.turns.source import lines_of, reached, source
 from checks.turns.walk import climbs_of, run_of, walk_of
 
 ROUTES = "api/openai/routes.py"
-READS = ("api/openai/chat_input.py", "chat_input_of")
+READS = ("api/intake/chat/chat_request.py", "chat_input_of")
 ASKS = ("chat/asking.py", "ask")
 
 

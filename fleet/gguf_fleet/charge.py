@@ -188,7 +188,7 @@ class Charge:
             "--heartbeat-url", f"{base}/beat",
             "--heartbeat-interval", f"{HEARTBEAT_S:g}",
             "--die-with-parent", "stdin",
-            "--no-page",
+            "--no-page", "--trust-account", "--relayed",
             "--log-format", "json",
         ]  # fmt: skip
 

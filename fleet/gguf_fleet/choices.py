@@ -11,7 +11,7 @@ from gguf_fleet.errors import SaidError, UsageError
 _OWN = (
     "model", "alias", "model_ref", "host", "port", "public_host", "local_mode", "api_key",
     "worker_id", "callback_url", "heartbeat_url", "heartbeat_interval", "die_with_parent",
-    "page", "log_format",
+    "page", "log_format", "trust_account", "relayed",
 )  # fmt: skip
 
 # Where the options do not say: streams of a replica that is taken away get this long, and a

@@ -60,7 +60,8 @@ class SaidError(FleetError):
 # Statuses of the gateway's own answers -> the code where none is given.
 _CODES = {
     400: "invalid_request", 401: "INVALID_API_KEY", 403: "forbidden", 404: "not_found",
-    408: "timeout", 413: "too_large", 429: "queue_full", 503: "unavailable",
+    408: "timeout", 413: "too_large", 429: "queue_full", 501: "not_supported",
+    503: "unavailable",
 }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 from pathlib import Path
 
 import msgspec
@@ -14,10 +15,14 @@ _MAX_FILE = 1 << 16
 
 
 class KeyFile(msgspec.Struct, frozen=True):
-    """A file of keys: one on each line; empty lines and those that start with # say nothing."""
+    """A file of keys: one on each line; empty lines and those that start with # say nothing.
+
+    accounts  what follows each key, as workers read it: `name=anna weight=2`; mostly nothing
+    """
 
     path: str
     keys: tuple[str, ...]
+    accounts: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"KeyFile({self.path!r}, {len(self.keys)} keys)"
@@ -32,13 +37,49 @@ def key_file(path: str) -> KeyFile:
         raise ValueError(f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ValueError("is not a text file") from None
-    lines = (line.strip() for line in text.splitlines())
-    found = tuple(dict.fromkeys(line for line in lines if line and not line.startswith("#")))
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        key, *words = line.split() or [""]
+        if not key or key.startswith("#"):
+            continue
+        if not key.isascii() or not key.isprintable():
+            raise ValueError(f"cannot be used: line {number}: a key must be printable ASCII")
+        if wrong := _wrong_in(words):
+            raise ValueError(f"cannot be used: line {number}: {wrong}")
+        if found.setdefault(key, " ".join(words)) != " ".join(words):
+            raise ValueError(f"cannot be used: line {number}: the key has other fields before")
     if not found:
         raise ValueError("must name a file with a key, this one holds none")
-    if any(not key.isascii() or not key.isprintable() or " " in key for key in found):
-        raise ValueError("must be printable ASCII without spaces")
-    return KeyFile(path, found)
+    return KeyFile(path, tuple(found), tuple(found.values()))
+
+
+def _is_name(text: str) -> bool:
+    return re.fullmatch(r"[A-Za-z0-9._-]{1,64}", text) is not None
+
+
+def _is_weight(text: str) -> bool:
+    return re.fullmatch(r"\d{1,3}(\.\d+)?", text) is not None and 0.01 <= float(text) <= 100
+
+
+def _is_priority(text: str) -> bool:
+    return re.fullmatch(r"-?\d{1,3}", text) is not None and abs(int(text)) <= 100
+
+
+# What may follow a key, as in a worker's key file: what workers have to know of whose it is. Other
+# fields count requests or tokens, which several workers would count each for itself.
+_FIELDS = {"name": _is_name, "weight": _is_weight, "priority": _is_priority}
+
+
+def _wrong_in(words: list[str]) -> str | None:
+    """What is wrong with a line's fields; None: nothing. It tells no word, which may be a part of a
+    key."""
+    given = dict(word.partition("=")[::2] for word in words)
+    if len(given) < len(words) or given.keys() - _FIELDS.keys():
+        return f"behind a key stand {', '.join(_FIELDS)}, each once"
+    if given and "name" not in given:
+        return "name is missing, to which the other fields belong"
+    wrong = [field for field, value in given.items() if not _FIELDS[field](value)]
+    return f"{wrong[0]} is not one that a worker takes" if wrong else None
 
 
 class Auth:
@@ -47,11 +88,15 @@ class Auth:
     def __init__(self, file: KeyFile | None) -> None:
         """None: everybody may ask."""
         self._digests = [_digest(key) for key in file.keys] if file is not None else []
+        self._accounts = file.accounts if file is not None else ()
 
-    def check(self, key: str | None, authorization: str | None) -> None:
-        """Raise RefusedError. key: of the header x-api-key, where some clients put it"""
+    def check(self, key: str | None, authorization: str | None) -> str:
+        """What workers are told of whose key it is. Raises RefusedError.
+
+        key: of the header x-api-key, where some clients put it
+        """
         if not self._digests:
-            return
+            return ""
         scheme, _, rest = (authorization or "").strip().partition(" ")
         given = (key or "").strip() or (rest.strip() if scheme.lower() == "bearer" else "")
         if not given:
@@ -63,8 +108,10 @@ class Auth:
             )
         digest = _digest(given)
         # Each key is compared, also behind the one that fits: time does not tell which it was.
-        if not sum([hmac.compare_digest(digest, known) for known in self._digests]):
+        fits = [hmac.compare_digest(digest, known) for known in self._digests]
+        if not sum(fits):
             raise RefusedError(401, "The API key is wrong.")
+        return self._accounts[fits.index(True)] if self._accounts else ""
 
 
 def _digest(key: str) -> bytes:

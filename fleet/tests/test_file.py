@@ -50,7 +50,7 @@ def test_all_that_a_file_can_say(tmp_path: Path) -> None:
     assert (fleet.endpoint.host, fleet.endpoint.port, fleet.keys) == (
         "0.0.0.0",
         9000,
-        KeyFile(str(path.parent / "keys"), ("secret",)),
+        KeyFile(str(path.parent / "keys"), ("secret",), ("",)),
     )
     chat, own = fleet.models["chat"], fleet.models["own:q4"]
     assert (chat.file, chat.replicas, chat.affinity) == ("qwen3-4b:Q4_K_M", 3, "session")

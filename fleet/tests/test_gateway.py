@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import socket
 import threading
 import time
 from collections.abc import Generator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from gguf_fleet.front.asked import zstd
+from gguf_fleet.keys import key_file
 from gguf_fleet.roster import Roster
 from gguf_fleet.routing import Member
 from tests.support import http
@@ -23,6 +26,7 @@ from tests.support.gateways import (
     Impostor,
     OpenGateway,
     gateway,
+    gateway_over,
     hanging_up,
     listening,
     member,
@@ -77,6 +81,45 @@ def test_bytes_pass_as_they_are(stack: ExitStack) -> None:
     assert (fields["x-mine"], fields["x-priority"]) == ("2", "-3")
     assert fields["authorization"] == f"Bearer {KEY}"
     assert "x-api-key" not in fields
+
+
+def test_whose_key_it_is(stack: ExitStack, tmp_path: Path) -> None:
+    """Workers are told what follows the key in its file, and nothing that a client says itself."""
+    file = tmp_path / "keys"
+    file.write_text("# of clients\nk1 name=anna weight=2 priority=-10\n\nk2\n")
+    app = Impostor(b"{}")
+    roster = Roster({"m": "prefix"})
+    roster.publish("m", [replica(stack, "a", app)])
+    url = stack.enter_context(gateway_over(roster, keys=key_file(str(file))))
+    for key in ("k1", "k2"):
+        headers = {"authorization": f"Bearer {key}", "x-account": "name=boss admin"}
+        assert http.post(url + "/tokenize", json={}, headers=headers).status_code == 200
+    open_url = stack.enter_context(gateway_over(roster))
+    for path in ("/tokenize", "/"):
+        http.post(open_url + path, json={}, headers={"x-account": "name=boss"})
+    told = [fields.get("x-account") for fields, _, _ in app.asked]
+    assert told == ["name=anna weight=2 priority=-10", None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("k rpm=3", "line 1: behind a key stand name, weight, priority, each once"),
+        ("k name=a name=b", "each once"),
+        ("k weight=2", "name is missing"),
+        ("k name=a/b", "name is not one that a worker takes"),
+        ("k name=a weight=0", "weight is not one"),
+        ("k name=a weight=101", "weight is not one"),
+        ("k name=a priority=-101", "priority is not one"),
+        ("k name=a\nk name=b", "line 2: the key has other fields before"),
+        ("# none", "holds none"),
+    ],
+)
+def test_fields_that_are_wrong(tmp_path: Path, line: str, said: str) -> None:
+    """A key file that workers could not follow is refused."""
+    (tmp_path / "keys").write_text(line)
+    with pytest.raises(ValueError, match=re.escape(said)):
+        key_file(str(tmp_path / "keys"))
 
 
 def test_statuses_pass(stack: ExitStack) -> None:
@@ -141,6 +184,18 @@ def test_the_key_at_the_edge(stack: ExitStack) -> None:
     for path in ("/shutdown", "/models/m/v1/shutdown", "/replicas/a/v1/admin/shutdown"):
         assert http.post(url + path, headers=headers).status_code == 403
     assert len(app.asked) == 1
+
+
+def test_batches_belong_to_a_replica(stack: ExitStack) -> None:
+    """A fleet has no files of its own: one replica is asked by its id, which the refusal says."""
+    app = Impostor(b"{}")
+    url = stack.enter_context(gateway({"m": [replica(stack, "a", app)]}))
+    for path in ("/v1/files", "/v1/batches/b", "/models/m/v1/batches"):
+        answer = http.get(url + path)
+        assert answer.status_code == 501
+        assert "/replicas/ID/v1/batches" in answer.json()["error"]["message"]
+    assert app.asked == []
+    assert http.get(url + "/replicas/a/v1/batches").status_code == 200
 
 
 def test_a_conversation_stays(stack: ExitStack) -> None:

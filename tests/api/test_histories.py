@@ -14,10 +14,10 @@ from tests.support.facts import facts_with
 from worker.api.anthropic.chat_input import chat_input_of as anthropic_talk
 from worker.api.anthropic.schemas import MessagesRequest
 from worker.api.intake.chat.chat_input import ChatInput
+from worker.api.intake.chat.chat_request import ChatRequest
+from worker.api.intake.chat.chat_request import chat_input_of as chat_talk
 from worker.api.ollama.chat_input import chat_input_of as ollama_talk
 from worker.api.ollama.schemas import OllamaChatRequest
-from worker.api.openai.chat_input import chat_input_of as chat_talk
-from worker.api.openai.schemas import ChatRequest
 from worker.api.responses.chat_input import chat_input_of as response_talk
 from worker.api.responses.schemas import ResponseRequest
 from worker.budget import UNBOUNDED

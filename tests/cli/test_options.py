@@ -169,6 +169,7 @@ VALUES = {
     "cache_type_v": "q8_0", "flash_attn": "off", "log_format": "json", "log_level": "debug",
     "otel": "on",
     "rpc": "127.0.0.1:50052", "api_key": "k", "inference_timeout": "5", "max_tokens_out": "5",
+    "state_dir": ".",
     "cache_ram": "100", "cache_dir": ".", "cache_disk": "5", "reasoning_format": "none",
     "lora_dir": ".", "media_dir": ".", "reasoning_field": "reasoning", "page": "on", "cors": "https://a.example",
     "override_kv": "a.b=int:3", "rope_scaling": "yarn", "rope_scale": "4",
@@ -184,7 +185,9 @@ VALUES = {
 # What an option cannot be without.
 NEEDED = {
     "cache_disk": {"LLAMA_ARG_CACHE_DIR": "."}, "hf_file": {"LLAMA_ARG_HF_REPO": "a/b"},
-    "lora_memory": {"LLAMA_ARG_LORA_DIR": "."},
+    "batch_lines": {"LLAMA_ARG_STATE_DIR": "."}, "batch_file": {"LLAMA_ARG_STATE_DIR": "."},
+    "batch_files": {"LLAMA_ARG_STATE_DIR": "."}, "keep_days": {"LLAMA_ARG_STATE_DIR": "."},
+    "lora_memory": {"LLAMA_ARG_LORA_DIR": "."}, "trust_account": {"LLAMA_API_KEY": "k"},
     "control_layers": {"LLAMA_ARG_CONTROL_VECTOR": "v.gguf"},
 }  # fmt: skip
 SCHEMA_FILE = str(Path(__file__).parent / "schema.json")
@@ -264,6 +267,7 @@ def test_the_words_of_an_option_that_is_also_a_switch(capsys: pytest.CaptureFixt
         "-ot \u20ac=CPU", f"-ot {'a' * 257}=CPU",
         "--api-prefix a", "--cors null", "--cors a.example", "--cors https://a/b", "--cors ,",
         "--cors https://u:hush@a", "--reasoning-format yes", "--cache-disk 0", "--cache-disk 100",
+        "--batch-lines 5",
         "--lora-memory 100", f"--lora-dir {__file__}",
         f"--cache-dir {__file__}", f"--cache-dir {__file__}/below",
     ],
@@ -450,6 +454,16 @@ def test_every_accepted_flag_says_why_it_needs_nothing() -> None:
     assert accepted("--sse-ping-interval", "-1") == ["--sse-ping-interval"]
 
 
+def test_every_flag_of_llama_server_is_known() -> None:
+    """Each one of its help, as of 2026, is an option here, or has a sentence."""
+    theirs = (Path(__file__).parent / "llama_server_flags.txt").read_text().split()
+    words = {flag for flags in foreign.NEEDLESS.values() for flag in flags.split()}
+    known = {flag.rstrip("=?") for flag in words} | foreign.PRESETS.keys()
+    known |= {flag for flags in foreign.REFUSED.values() for flag in flags.split()}
+    known |= {flag for option in OPTIONS for flag in option.flags}
+    assert sorted({*theirs} - known - {"-h", "--help", "--version"}) == []
+
+
 @pytest.mark.parametrize("hint", foreign.REFUSED)
 def test_foreign_flags_are_refused(hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A flag that would change answers exits with 2, one sentence and the next step."""
@@ -563,7 +577,7 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert re.findall(r"^([A-Z][a-z ]+):$", text, re.MULTILINE) == [
         "Model", "Server", "Generation", "Context and cache", "Speculative decoding",
-        "Embeddings", "Decisions", "Adapters", "Images and audio", "Devices",
+        "Embeddings", "Decisions", "Batches", "Adapters", "Images and audio", "Devices",
         "Manager", "Logging", "Compatibility",
     ]  # fmt: skip
     assert "worker serve my.gguf --port 8080" in text

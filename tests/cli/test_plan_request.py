@@ -69,6 +69,7 @@ def test_a_plan_for_each_place(ask: Asked, tiny: Path) -> None:
     assert said["layers"] == 3
     assert [each["gpu_layers"] for each in said["plans"]] == [0, 0, 3]
     assert {each["device"] for each in said["plans"][2]["devices"]} == {"CPU", "G"}
+    assert [each["estimated"] for each in said["plans"]] == [[], [], ["compute"]]
 
 
 @pytest.mark.parametrize(

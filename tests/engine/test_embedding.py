@@ -12,9 +12,11 @@ import pytest
 
 from tests.engine.driving import request, run
 from tests.support.fakes import FakeBackend, continuation
+from worker.account import Account
 from worker.engine.backend import Batch, BatchError
 from worker.engine.embedding import Embedded, EmbeddingLane, EmbeddingRequest, vectors_wanted
 from worker.engine.engine import Engine
+from worker.engine.order import AGE_S
 from worker.errors import ContextLengthError, RequestError
 
 
@@ -221,3 +223,43 @@ def test_the_order_of_steps_is_kept() -> None:
         read.append(len(embedder.steps) - before)
     assert (1, 1) not in set(pairwise(read))
     assert backend.batch_sizes
+
+
+def first_to_end(*asked: EmbeddingRequest, wait: float = 0.0) -> list[str]:
+    """The order in which they end; the clock stands by `wait` seconds later behind the first."""
+    engine, writes = engine_with(FakeEmbedder(rows=16))
+    for each in asked:
+        engine.add(each)
+        writes.now += wait
+        wait = 0.0
+    return [delta.id for deltas in _steps(engine) for delta in deltas]
+
+
+def _steps(engine: Engine) -> list[list[Any]]:
+    found: list[list[Any]] = []
+    while not engine.is_idle:
+        found.append(list(engine.step()))
+    return found
+
+
+def test_priorities_of_texts() -> None:
+    """The lower number gets rows first; one that waited for long comes before it."""
+    low = msgspec.structs.replace(wanted("low", [1] * 16), priority=3)
+    high = msgspec.structs.replace(wanted("high", [1] * 16, [2] * 16), priority=0)
+    assert first_to_end(low, high) == ["high", "low"]
+    assert first_to_end(low, high, wait=4 * AGE_S) == ["low", "high"]
+
+
+def test_accounts_of_texts() -> None:
+    """Each gets its share of the rows, however many requests another one has."""
+    few, many = Account("few", weight=1.0), Account("many")
+    texts = [[1] * 16 for _ in range(4)]
+    asked = [
+        msgspec.structs.replace(wanted(f"m{number}", *texts), account=many) for number in range(6)
+    ]
+    mine = msgspec.structs.replace(wanted("f", *texts), account=few)
+    order = first_to_end(*asked, mine)
+    # After 4 steps of its own, and as many of the others.
+    assert order.index("f") <= 1
+    heavy = msgspec.structs.replace(mine, account=Account("few", weight=4.0))
+    assert first_to_end(*asked, heavy)[0] == "f"

@@ -13,7 +13,7 @@ from tests.support.fakes import FakeBackend, continuation
 from worker.account import NOBODY, Account
 from worker.cache.store import Store
 from worker.engine.engine import Engine
-from worker.engine.order import AGE_S, MOST_OWED, Order
+from worker.engine.order import AGE_S, GONE_S, MOST_OWED, SLACK, Order
 from worker.engine.request import Request
 from worker.engine.sequence import Delta, Sequence
 
@@ -143,7 +143,8 @@ def test_weights() -> None:
 
 
 def test_what_is_owed_is_bounded() -> None:
-    """Whoever waited while another one had everything is ahead by MOST_OWED, no more."""
+    """Whoever waited while another one had everything is ahead by MOST_OWED, no more; both take
+    part in the step after which the other one is ahead by no more than SLACK."""
     queue = Queue()
     one = queue.come("a", 0, ALICE)
     two = queue.come("b", 0, BOB)
@@ -153,8 +154,27 @@ def test_what_is_owed_is_bounded() -> None:
     while queue.order.in_turn([one, two]) == [two]:
         queue.order.charge([(two, 8)])
         steps += 1
-    assert steps == -(-MOST_OWED // 8)
+    assert steps == -(-(MOST_OWED - SLACK - two.num_missing) // 8)
     assert queue.order.in_turn([one, two]) != [two]
+
+
+@pytest.mark.parametrize(("seconds", "share"), [(GONE_S, 100), (GONE_S + 0.1, 0)])
+def test_a_short_absence(seconds: float, share: int) -> None:
+    """An account that has nothing here for a moment is owed what others had meanwhile; one that was
+    gone for longer is owed nothing."""
+    queue = Queue()
+    other = queue.come("b", 0, BOB)
+    queue.end(queue.come("a0", 0, ALICE))
+    queue.now += seconds
+    if queue.order.is_shared:
+        queue.order.charge([(other, 100)])
+    again = queue.come("a1", 0, ALICE)
+    assert queue.order.is_shared
+    queue.order.charge([(again, share + SLACK + 1)])
+    assert queue.order.in_turn([other]) == [other]
+    assert queue.order.in_turn([other, again]) == [other, again]
+    queue.order.charge([(again, other.num_missing)])
+    assert queue.order.in_turn([other, again]) == [other]
 
 
 def test_running_at_once() -> None:
@@ -277,6 +297,57 @@ def test_shares_of_tokens(streams: bool, weight: float, share: float) -> None:
         check_books(engine, backend)
     total = sum(counts.values())
     assert abs(counts["person"] / total - share) < 0.05, counts
+
+
+def test_one_stream_is_in_each_step() -> None:
+    """An account with one stream gets a row in each step, however many streams others have: these
+    share steps with it instead of taking turns."""
+    backend = FakeBackend(num_cells=4_000, num_slots=8, streams=True, vocab_size=5_000)
+    engine = Engine(backend, lambda: backend.now, store=Store(1 << 22, needs_rest=False))
+    for number in range(20):
+        engine.add(asked(f"b{number}", 0, BOB, max_tokens=300))
+    engine.add(asked("a", 0, ALICE, max_tokens=250))
+    count, steps = 0, 0
+    while count < 200:
+        count += sum(delta.id == "a" and delta.token is not None for delta in engine.step())
+        steps += count > 0
+    assert steps <= 205
+
+
+def share_and_rows(slots: int, accounts: dict[str, Account]) -> tuple[float, float]:
+    """What alice with as many requests as slots gets beside bob with twice as many: her share of
+    tokens, and how many a step has."""
+    backend = FakeBackend(
+        num_cells=9_000, num_slots=slots, streams=True, vocab_size=5_000, max_outputs=slots
+    )
+    engine = Engine(backend, lambda: backend.now, store=Store(1 << 22, needs_rest=False))
+    draw, counts, steps = random.Random(5), {"alice": 0, "bob": 0}, 0
+
+    def come(name: str, number: int) -> None:
+        tokens = draw.randrange(20, 150)
+        engine.add(asked(f"{name}{number}", 0, accounts[name], max_tokens=tokens))
+
+    for number in range(3 * slots):
+        come("bob" if number % 3 else "alice", number)
+    while sum(counts.values()) < 400 * slots:
+        steps += 1
+        for delta in engine.step():
+            name = delta.id.rstrip("0123456789")
+            counts[name] += delta.token is not None
+            if delta.is_last:
+                come(name, 100 + sum(counts.values()))
+    total = sum(counts.values())
+    return counts["alice"] / total, total / steps
+
+
+@pytest.mark.parametrize("slots", [4, 15])
+def test_accounts_with_many_requests_share_all_steps(slots: int) -> None:
+    """Where both have streams for half of the slots, each has its share, and steps have nearly as
+    many rows as without accounts."""
+    share, rows = share_and_rows(slots, {"alice": ALICE, "bob": BOB})
+    _, most = share_and_rows(slots, {"alice": NOBODY, "bob": NOBODY})
+    assert abs(share - 0.5) < 0.05
+    assert rows >= 0.95 * most
 
 
 def test_one_account_alone_is_as_nobody() -> None:

@@ -14,6 +14,7 @@ import pytest
 from tests.engine.driving import KINDS, check_books, engine_over, request, run, tokens_of
 from tests.support.fakes import FakeBackend, continuation, next_token
 from tests.support.models import ggufs
+from tests.support.models.architectures import WRITERS
 from tests.support.sessions import load, prompt_of
 from worker.cache.store import Store
 from worker.engine.backend import BatchError
@@ -292,6 +293,38 @@ def test_scores_of_the_library_are_those_of_echo(tmp_path: Path, unified: bool) 
                 *wanted, last = [each.logprob for each in echo.prompt_logprobs][-4:]
                 assert score.tokens == pytest.approx(wanted, abs=1e-5)
                 assert score.candidates[place] == pytest.approx(last, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["gemma3", "lfm2", "granitehybrid", "mamba"])
+def test_windows_and_recurrent_states_of_the_library_are_copied(name: str, tmp_path: Path) -> None:
+    """With llama.cpp a window's cells and a recurrent state are computed once and copied: scores
+    are those of each suffix alone, where nothing is kept."""
+    path = WRITERS[name](tmp_path / "model.gguf")
+    state = prompt_of(1, 90)
+    suffixes = tuple(Suffix(prompt_of(seed, 5), candidates=(7, 11)) for seed in range(2, 10))
+    with load(path, num_cells=2048) as backend:
+        alone: list[Score] = []
+        for place, suffix in enumerate(suffixes):
+            engine = Engine(backend, time.perf_counter)
+            engine.add(scores_of(suffix, name=str(place), state=list(state)))
+            alone += scored(engine)
+            engine.empty()
+        needs_rest = backend.shape.needs_rest
+        engine = Engine(backend, time.perf_counter, Store(1 << 26, needs_rest=needs_rest))
+        engine.add(scores_of(*suffixes, state=list(state)))
+        together = scored(engine)
+        computed = engine.snapshot.stats.computed_tokens
+    assert computed == len(state) + sum(len(each.tokens) for each in suffixes)
+    for one, other in zip(together, alone, strict=True):
+        assert one.candidates == pytest.approx(other.candidates, abs=1e-4)
+
+
+def scored(engine: Engine) -> tuple[Score, ...]:
+    """The scores of the only request."""
+    ((delta,),) = run(engine).values()
+    assert isinstance(delta, Scored)
+    assert delta.error is None
+    return delta.scores
 
 
 @pytest.mark.parametrize("streams", [0, 2])

@@ -11,15 +11,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.support.models import architectures, ggufs
+from tests.support.models import architectures, ggufs, heads
 from tests.support.models.embedders import Embedder
 from worker import log
 from worker.lifecycle.buffers import asking, context_options, plan_in_child, vectors_options
 from worker.lifecycle.prepared import prepare
+from worker.llama.backend import LlamaBackend
+from worker.llama.companion import DraftModel, Heads
 from worker.llama.context import Context
 from worker.llama.weights import LoadOptions, Weights
 from worker.machine import DeviceMemory, Memory
-from worker.memory.companions import num_states_kept
+from worker.memory.companions import HEAD_OUTPUTS, context_bytes, num_states_kept
 from worker.memory.embedding import EmbeddingShape, embedding_shape
 from worker.memory.plan import ContextBytes, MemoryPlan, estimate
 from worker.model.config import load_config
@@ -99,15 +101,19 @@ def test_the_answer_takes_the_place_of_an_estimate(
         unified: bool = True,
         chunk_outputs: int,
         shape: EmbeddingShape | None = None,
+        beside: bool = False,
     ) -> ContextBytes:
         assert chunk_outputs >= 0
         assert shape is None
+        if beside:
+            return ContextBytes(num_cells * 3000, 0, 5 << 20)
         part = 1 if unified else 2
         return ContextBytes(num_cells * 7000, settings.slots * 50_000, (90 << 20) // part)
 
     bare = estimate(config, settings, PLENTY)
     plan = estimate(config, settings, PLENTY, ask=ask)
     assert (plan.is_asked, bare.is_asked) == (True, False)
+    assert (plan.estimated, bare.estimated) == ((), ("compute",))
     assert plan.kv_bytes == 7000 * 4096
     assert plan.recurrent_bytes == 50_000 * plan.num_slots
     assert plan.compute_bytes == 90 << 20
@@ -118,9 +124,40 @@ def test_the_answer_takes_the_place_of_an_estimate(
 
     monkeypatch.setattr("worker.memory.plan.compute_bytes", one)
     assert estimate(config, settings, PLENTY, ask=ask).compute_bytes == plan.compute_bytes
+    two = [estimate(config, settings, PLENTY, config, ask=each) for each in (None, ask)]
+    held = two[0].draft_bytes - context_bytes(config, settings, 4096)
+    assert two[1].draft_bytes == held + 3000 * 4096 + (5 << 20)
+    assert [each.estimated for each in two] == [("compute", "draft"), ()]
     gpu = DeviceMemory("CUDA0", 1 << 36)
     beside = msgspec.structs.replace(PLENTY, devices=(gpu,))
     assert not estimate(config, settings, beside, ask=ask).is_asked
+
+
+@pytest.mark.parametrize("guesses", ["model", "mtp"])
+def test_contexts_that_guess(guesses: str, tmp_path: Path) -> None:
+    """Of a draft model and of heads, cells and compute buffers are those of the real context."""
+    path, draft = tmp_path / "model.gguf", None
+    if guesses == "model":
+        path, draft = ggufs.write_llama(path), ggufs.write_llama(tmp_path / "draft.gguf", layers=1)
+    else:
+        path = heads.write_glm4moe(path)
+    settings = Settings(ctx_size=2048, parallel=2, draft=guesses, draft_model=draft and str(draft))
+    prepared = prepare(path, settings)
+    with asking(prepared.config, prepared.draft, heads=settings.uses_heads) as ask:
+        outputs = 0 if draft else 2 * (HEAD_OUTPUTS - 1)
+        found = ask(settings, 2048, chunk_outputs=outputs, beside=True)
+    load = LoadOptions(n_gpu_layers=0, heads=prepared.uses_heads)
+    options = context_options(settings, 2048)
+    with LlamaBackend.open(path, load, options) as backend:
+        companion = (
+            Heads(backend)
+            if draft is None
+            else DraftModel(draft, LoadOptions(n_gpu_layers=0), options)
+        )
+        with companion:
+            held = companion.context.residency
+    assert found.kv == pytest.approx(sum(size for _, size in held.kv_buffers), abs=PRINTED)
+    assert found.compute == sum(size for _, size in held.compute_buffers)
 
 
 def test_no_size_is_asked_that_takes_memory(tmp_path: Path) -> None:
@@ -159,7 +196,7 @@ def test_a_library_that_dies_or_hangs(
     """The process that asked lives on, and there is no answer."""
     if plan is _slept:
         monkeypatch.setattr("worker.lifecycle.buffers._PATIENCE_S", 0.1)
-    assert plan_in_child(plan) is None
+    assert plan_in_child(plan, MemoryPlan) is None
 
 
 def test_the_answer_of_the_child(tmp_path: Path) -> None:
@@ -170,7 +207,7 @@ def test_the_answer_of_the_child(tmp_path: Path) -> None:
         with asking(config) as ask:
             return estimate(config, Settings(ctx_size=4096), PLENTY, ask=ask)
 
-    found = plan_in_child(plan)
+    found = plan_in_child(plan, MemoryPlan)
     assert found is not None
     assert found.is_asked
     assert found == plan()

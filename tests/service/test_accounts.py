@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -195,3 +197,66 @@ def test_without_keys(tiny: Path) -> None:
         assert answer.json()["service_tier"] == "priority"
         assert not [name for name in answer.headers if "ratelimit" in name]
         assert http.get(server.url + "/v1/usage").json() == {"data": {}, "object": "usage"}
+
+
+def test_what_counts_as_usage(shared: Server) -> None:
+    """Requests that compute, refused ones among them; not what only looks, is not there, or counts
+    tokens."""
+    before = _usage(shared).get("dan", {"requests": 0, "refused": 0})
+    sent = {"authorization": "Bearer dan-k"}
+    assert http.get(shared.url + "/v1/usage", headers=sent).status_code == 403
+    assert http.get(shared.url + "/v1/nothing", headers=sent).status_code == 404
+    assert post(shared, "dan-k", {"content": 7}, "/tokenize").status_code == 400
+    assert _usage(shared).get("dan", before) == before
+    assert post(shared, "dan-k", {**ASKED, "max_tokens": "x"}).status_code == 400
+    after = _usage(shared)["dan"]
+    assert after["requests"] == before["requests"] + 1
+    assert after["refused"] == before["refused"] + 1
+
+
+def test_usage_outlives_the_worker(tiny: Path, tmp_path: Path) -> None:
+    """With --state-dir, sums go on where the worker before left them."""
+    (tmp_path / "keys").write_text("ann-k name=ann admin\n")
+    options = ("--model", tiny, "-t", "1", "--api-key-file", tmp_path / "keys")
+    found: list[dict[str, int]] = []
+    for _ in range(2):
+        with serving(*options, "--state-dir", tmp_path / "state") as server:
+            assert post(server, "ann-k", ASKED).status_code == 200
+            found.append(_usage(server)["ann"])
+            os.kill(server.pid, signal.SIGTERM)
+            assert server.wait() == 0
+    assert [each["requests"] for each in found] == [1, 2]
+    assert found[1]["generated_tokens"] == 2 * found[0]["generated_tokens"]
+
+
+def test_priorities_of_vectors(tiny: Path) -> None:
+    """Embeddings have them too, in the body or the header."""
+    with serving("--model", tiny, "-t", "1", "--pooling", "mean") as server:
+        body = {"input": "Hi"}
+        for asked in (body, {**body, "priority": 7}, {**body, "priority": -100}):
+            assert server.post(asked, "/v1/embeddings").status_code == 200
+        refused = server.post({**body, "priority": -101}, "/v1/embeddings")
+        assert refused.json()["error"]["param"] == "priority"
+        refused = http.post(
+            server.url + "/v1/embeddings", json=body, headers={"x-priority": "high"}
+        )
+        assert refused.json()["error"]["param"] == "X-Priority"
+
+
+def test_what_a_relay_says(tiny: Path) -> None:
+    """With --trust-account, a key without a name may say whose a request is, and never makes an
+    admin; without it nobody hears the header."""
+    admin = "name=eve weight=2 priority=-5 admin"
+    for more, tier in ((["--trust-account"], "priority"), ([], "default")):
+        with serving("--model", tiny, "-t", "1", "--api-key", "relay", *more) as server:
+            body = {**ASKED, "service_tier": "flex", "priority": -50 if more else 0}
+            answer = post(server, "relay", body, X_Account=admin)
+            assert answer.json()["service_tier"] == tier
+            metrics = http.get(server.url + "/metrics", headers={"authorization": "Bearer relay"})
+            assert ('account="eve"' in metrics.text) == bool(more)
+            headers = {"authorization": "Bearer relay", "x-account": admin}
+            usage = http.get(server.url + "/v1/usage", headers=headers)
+            assert usage.status_code == 403
+            wrong = post(server, "relay", ASKED, X_Account="weight=2")
+            assert wrong.status_code == (400 if more else 200)
+            assert post(server, "other", ASKED, X_Account=admin).status_code == 401

@@ -58,7 +58,8 @@ def calibrate(model: Path, version: str, orders: int) -> None:
 
 def test_temperatures_are_used_and_named(model: Path) -> None:
     """ln p of each option is divided by its type's temperature, which the answer names; without a
-    calibration, with a damaged one and with --decisions-calibration off it names none."""
+    calibration, with a damaged one and with --decisions-calibration off it names none. The log
+    tells of a damaged one, and of a model that was trained on other prompts."""
     with serving("-m", str(model)) as server:
         plain = answers(server)
     told = plain["city"]["diagnostics"]
@@ -76,8 +77,9 @@ def test_temperatures_are_used_and_named(model: Path) -> None:
     with serving("-m", str(model), "--decisions-calibration", "off") as server:
         assert answers(server)["city"]["diagnostics"]["calibration"] is None
     calibration_path(model).write_text("{")
-    with serving("-m", str(model)) as server:
+    with serving("-m", str(model), "--override-kv", "llama.decision.type=str:openjev") as server:
         assert answers(server)["city"]["diagnostics"]["calibration"] is None
+        assert server.logged("a decision model is asked as any chat model")["family"] == "openjev"
         warning = server.logged("decisions are not calibrated")
         assert "is damaged" in warning["reason"]
         assert "worker bench --decisions" in warning["reason"]

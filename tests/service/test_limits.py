@@ -202,6 +202,11 @@ ELSEWHERE = {
     "LONG": "api/intake/test_preparing.py::test_what_takes_long_makes_only_its_like_wait",
     "STORED": "api/responses/test_store.py::test_the_oldest_goes",
     "STORED_BYTES": "api/responses/test_store.py::test_the_oldest_goes",
+    "RESUMED": "api/answer/test_kept_stream.py::test_the_oldest_go",
+    "BATCH_LINES": "api/batches/test_runner.py::test_a_wrong_input",
+    "BATCH_FILE": "service/test_batches.py::test_wrong_uploads",
+    "BATCH_FILES": "service/test_batches.py::test_files_of_a_key_are_bounded",
+    "KEPT_DAYS": "api/batches/test_runner.py::test_old_ones_are_forgotten",
     "UNREAD": "api/jobs/test_lifetime.py::test_unread_jobs_are_bounded",
 }
 

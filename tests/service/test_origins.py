@@ -62,7 +62,7 @@ def test_every_route_says_who_may_ask() -> None:
         with pytest.raises(AssertionError, match="who may ask"):
             Described(handler=handler, wakes=wakes, gives={})
     assert {path for method, path, _ in CHANGES if method == "GET"} == {
-        "/metrics", "/v1/jobs/x/stream", "/v1/inference/x/stream", "/v1/usage",
+        "/metrics", "/v1/jobs/x/stream", "/v1/inference/x/stream", "/v1/streams/x", "/v1/usage",
     }  # fmt: skip
 
 

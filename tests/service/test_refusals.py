@@ -26,10 +26,10 @@ from tests.support.programs.processes import Server, serving, until
 from worker.api.anthropic.schemas import MessagesRequest
 from worker.api.decisions.systemone_schemas import SystemOneRequest
 from worker.api.described import Described
+from worker.api.intake.chat.chat_request import ChatRequest
 from worker.api.intake.texts import CutFields
 from worker.api.jobs.schemas import JobRequest
 from worker.api.ollama.schemas import OllamaChatRequest
-from worker.api.openai.schemas import ChatRequest
 from worker.api.responses.schemas import ResponseRequest
 from worker.errors import WorkerError
 from worker.http.connections import GUEST
@@ -331,6 +331,7 @@ def failing(folder: Path, *options: str, read_seconds: float) -> Generator[Serve
     program = "tests.support.programs.failing"
     model = write_infilling(folder)
     options = (*options, "--receive-timeout", str(read_seconds), "--pooling", "mean")
+    options = (*options, "--state-dir", str(folder / "state"))
     with serving("--model", model, "-t", "1", *options, env=env, module=program) as server:
         yield server
 

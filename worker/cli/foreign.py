@@ -31,23 +31,37 @@ NEEDLESS: dict[str, str] = {
         --fit-ctx= -fitc= --ctx-checkpoints= -ctxcp= --swa-checkpoints=
         --checkpoint-every-n-tokens= --checkpoint-min-step= -cms= --slot-prompt-similarity= -sps=
         --defrag-thold= -dt= --lazy-mode= -lzm= --moe-cache-mib= --backend-sampling -bs
-        --spec-draft-backend-sampling --no-spec-draft-backend-sampling""",
+        --spec-draft-backend-sampling --no-spec-draft-backend-sampling
+        --mtmd-batch-max-tokens= --no-escape""",
     "tokens after the first difference are recomputed; the cache is never shifted": """
         --cache-reuse=""",
     "the operating system places threads and pages": """
         --cpu-mask= -C= --cpu-range= -Cr= --cpu-strict= --prio= --poll= --cpu-mask-batch= -Cb=
-        --cpu-range-batch= -Crb= --cpu-strict-batch= --prio-batch= --poll-batch= --numa=""",
+        --cpu-range-batch= -Crb= --cpu-strict-batch= --prio-batch= --poll-batch= --numa=
+        --cpu-mask-draft= -Cd= --cpu-range-draft= -Crd= --cpu-strict-draft= --prio-draft=
+        --poll-draft= --cpu-mask-batch-draft= -Cbd= --cpu-range-batch-draft= -Crbd=
+        --cpu-strict-batch-draft= --prio-batch-draft= --poll-batch-draft= --spec-draft-cpu-mask=
+        --spec-draft-cpu-range= --spec-draft-cpu-strict= --spec-draft-prio= --spec-draft-poll=
+        --spec-draft-cpu-mask-batch= --spec-draft-cpu-range-batch= --spec-draft-cpu-strict-batch=
+        --spec-draft-prio-batch= --spec-draft-poll-batch=""",
     "the draft model uses the model's threads, devices and cache types": """
         --threads-draft= -td= --threads-batch-draft= -tbd= --gpu-layers-draft=
         --n-gpu-layers-draft= -ngld= --device-draft= -devd= --ctx-size-draft= -cd=
         --cache-type-k-draft= -ctkd= --cache-type-v-draft= -ctvd= --spec-draft-ngl=
         --spec-draft-device= --spec-draft-threads= --spec-draft-threads-batch=
-        --spec-draft-type-k= --spec-draft-type-v=""",
+        --spec-draft-type-k= --spec-draft-type-v= --spec-draft-cpu-moe -cmoed --cpu-moe-draft
+        --spec-draft-n-cpu-moe= --spec-draft-ncmoe= -ncmoed= --n-cpu-moe-draft=
+        --spec-draft-override-tensor= -otd= --override-tensor-draft=""",
     "the length of drafts follows measured costs, and changes no answer": """
         --draft-min= --draft-n-min= --draft-p-split= --spec-draft-n-min= --spec-draft-p-split=
         --spec-ngram-mod-n-min= --spec-ngram-mod-n-match= --spec-ngram-simple-size-n=
         --spec-ngram-simple-min-hits= --spec-ngram-map-k-size-n= --spec-ngram-map-k-min-hits=
-        --spec-ngram-map-k4v-size-n= --spec-ngram-map-k4v-min-hits=""",
+        --spec-ngram-map-k4v-size-n= --spec-ngram-map-k4v-min-hits= --spec-ngram-size-n=
+        --spec-ngram-size-m= --spec-ngram-min-hits=""",
+    "draft tokens are copied from the text at hand, and no file is needed": """
+        --lookup-cache-static= -lcs= --lookup-cache-dynamic= -lcd=""",
+    "videos are not accepted": """
+        --video-fps= --video-timestamp-interval= --video-ffmpeg-dir=""",
     "the log has one layout and never holds prompts; see --log-format and --log-level": """
         --log-disable --log-verbose --no-log-prefix --no-log-timestamps --log-prompts-dir=
         --log-colors?""",
@@ -93,13 +107,20 @@ REFUSED: dict[str, str] = {
     _ROWS_OF_FILE: "--image-min-tokens --image-max-tokens",
     _TEXT_ONLY: "--model-vocoder -mv --tts-use-guide-tokens",
     _AS_TRAINED: "--attention",
-    _IN_REQUEST: "--reverse-prompt -r --special -sp --embd-normalize",
+    _IN_REQUEST: "--reverse-prompt -r --special -sp --embd-normalize --dry-sequence-breaker",
     _ONE_MODEL: """--model-url -mu --docker-repo -dr --models-dir --models-preset --models-max""",
     _PLACEMENT: "--n-cpu-ffn -ncffn --no-kv-offload -nkvo",
     _PLAIN_HTTP: "--ssl-key-file --ssl-cert-file",
     "Start another worker on another port.": "--reuse-port",
     "The web UI at / cannot be replaced; --no-page turns it off.": "--path",
-    "Set the size of the cache in cells with --ctx-size.": "--kv-cache-size-mb",
+    "Set the size of the cache in cells with --ctx-size.": """
+        --kv-cache-size-mb --kv-unified-per-slot""",
+    "Choose the model's devices with --device, or --no-mmproj-offload.": "--mmproj-device -mmdev",
+    "`worker bench` measures with real text.": "--spec-synth-len --spec-synth-rates",
+    "See `worker version`.": "--list-devices",
+    "See `worker pull --list`.": "--cache-list -cl",
+    "See `worker completion`.": "--completion-bash",
+    "See `worker serve --help`.": "--usage",
     "The worker runs no tools.": """--tools --tools-runtime --mcp-servers-config
         --mcp-servers-json --agent -ag --ui-mcp-proxy --webui-mcp-proxy""",
 }

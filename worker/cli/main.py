@@ -28,6 +28,7 @@ COMMANDS = {
     "generate": "generate one answer in the terminal",
     "decide": "answer typed questions about a text with probabilities",
     "embed": "embed the lines of a text",
+    "batch": "answer the requests in a file",
     "pull": "download models from the Hub",
     "show": "show what a model file contains",
     "check": "check model files before you serve them",

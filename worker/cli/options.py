@@ -112,6 +112,8 @@ def settings_from(
     _forget_other_keys(argv, found)
     _check_keys(argv, environ)
     _check_cache(found)
+    _check_batches(found)
+    _check_relay(found)
     _check_adapters(found)
     _check_draft(found)
     _check_form(found)
@@ -180,6 +182,15 @@ def _check_keys(argv: Mapping[str, Any], environ: Mapping[str, str]) -> None:
             raise UsageError(f"{name} is set, and empty.", hint="Unset it, or give it a key.")
 
 
+def _check_relay(found: Mapping[str, Any]) -> None:
+    """Raise UsageError if anybody could say whose a request is."""
+    if found.get("trust_account") and not {"api_key", "api_key_file"} & found.keys():
+        raise UsageError(
+            "--trust-account believes whoever sends a key, and there is none.",
+            hint="Add --api-key-file FILE with the relay's key, or leave it out.",
+        )
+
+
 def _check_cache(found: Mapping[str, Any]) -> None:
     """Raise UsageError for options of the cache that contradict each other."""
     if "cache_disk" in found and "cache_dir" not in found:
@@ -192,6 +203,16 @@ def _check_cache(found: Mapping[str, Any]) -> None:
             "--cache-dir is where kept states are written, and with --cache-ram 0 none are kept.",
             hint="Leave one of them out.",
         )
+
+
+def _check_batches(found: Mapping[str, Any]) -> None:
+    """Raise UsageError for limits of batches where there are none."""
+    for field in ("batch_lines", "batch_file", "batch_files", "keep_days"):
+        if field in found and "state_dir" not in found:
+            raise UsageError(
+                f"--{field.replace('_', '-')} is a limit of batches, and no --state-dir keeps any.",
+                hint="Add --state-dir DIR, or leave it out.",
+            )
 
 
 def _check_adapters(found: Mapping[str, Any]) -> None:

@@ -36,6 +36,10 @@ DESCRIPTION = (
 EXAMPLE = "Example: worker plan tinyllama.Q4_K_M.gguf -c 8192 -np 4"
 
 
+# Rows of the table -> parts of the plan that may be estimated.
+_PARTS = {"compute": "compute", "drafts": "draft", "vectors": "embedding", "projector": "projector"}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file",
@@ -74,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
         wishes_of,
         with_heads,
     )
-    from worker.memory.plan import check_fit, estimate
+    from worker.memory.plan import MemoryPlan, check_fit, estimate
     from worker.model.config import load_config
 
     if arguments.file is not None:
@@ -93,12 +97,12 @@ def run(arguments: argparse.Namespace) -> int:
         return estimate(config, settings, memory, draft, adapters, projector, ask)
 
     def ask_and_fit() -> MemoryPlan:
-        with asking(config) as ask:
+        with asking(config, draft, heads=settings.uses_heads) as ask:
             return fit(ask)
 
     plan = fit()
     if not memory.devices:
-        plan = plan_in_child(ask_and_fit) or plan
+        plan = plan_in_child(ask_and_fit, MemoryPlan) or plan
     if arguments.json:
         write_json(plan)
     else:
@@ -123,8 +127,7 @@ def _table(
         ("KV cells", plan.kv_bytes,
          f"{plan.num_cells:,} x {human_bytes(plan.kv_bytes_per_token)} ({kind})"),
         ("recurrent state", plan.recurrent_bytes, quantity(plan.num_slots, "sequence")),
-        ("compute", plan.compute_bytes, f"{quantity(settings.ubatch_size, 'row')} at once"
-         + ", estimated" * (not plan.is_asked)),
+        ("compute", plan.compute_bytes, f"{quantity(settings.ubatch_size, 'row')} at once"),
         ("logits", plan.output_bytes, f"{quantity(plan.num_slots, 'sequence')} and a prompt's"
          if not config.only_embeds else "each row of a step, read or not"),
         ("copies", plan.copy_bytes, "states on their way out of the KV cache and back"),
@@ -164,7 +167,8 @@ def _table(
     table.add_column("for", footer=f"{first}\n{verdict}\n{longest}\n{_cache(config, plan)}")
     for name, size, why in rows:
         if size:
-            table.add_row(name, human_bytes(size), why)
+            is_estimated = _PARTS.get(name) in plan.estimated
+            table.add_row(name, human_bytes(size), why + ", estimated" * is_estimated)
     return with_title(title, table)
 
 
@@ -255,7 +259,9 @@ def _answer() -> PlanAnswer:
 def _plan_places(
     found: PlanAnswer, settings: Settings, places: tuple[PlannedPlace, ...]
 ) -> PlanAnswer:
-    """This machine's CPU is taken to keep weights as those of the places do."""
+    """This machine's CPU is taken to keep weights as those of the places do, and its library to
+    need the same buffers. Those beside GPUs are estimated."""
+    from worker.lifecycle.buffers import asking, plan_in_child
     from worker.lifecycle.devices import Devices
     from worker.lifecycle.prepared import (
         find_projector,
@@ -264,17 +270,28 @@ def _plan_places(
         wishes_of,
         with_heads,
     )
-    from worker.memory.plan import estimate
+    from worker.memory.plan import MemoryPlan, estimate
     from worker.model.config import load_config
 
     settings = with_draft_path(settings)
     config = load_config(model_path(settings), purpose="serve", wishes=wishes_of(settings))
     draft = load_draft(config, settings)
     own = memory_with(Devices())
-    memories = (Memory(each.total, each.available, each.devices, own.packed) for each in places)
-    beside = find_projector(config, settings)
-    plans = tuple(
-        estimate(config, with_heads(config, settings, memory), memory, draft, projector=beside)
-        for memory in memories
-    )
-    return replace(found, layers=config.layers + 1, plans=plans)
+    memories = [Memory(each.total, each.available, each.devices, own.packed) for each in places]
+    wishes = [with_heads(config, settings, memory) for memory in memories]
+    projector = find_projector(config, settings)
+
+    def fit(ask: AskBuffers | None = None) -> tuple[MemoryPlan, ...]:
+        return tuple(
+            estimate(config, each, memory, draft, projector=projector, ask=ask)
+            for each, memory in zip(wishes, memories, strict=True)
+        )
+
+    def ask_and_fit() -> tuple[MemoryPlan, ...]:
+        with asking(config, draft, heads=any(each.uses_heads for each in wishes)) as ask:
+            return fit(ask)
+
+    plans = None
+    if not all(memory.devices for memory in memories):
+        plans = plan_in_child(ask_and_fit, tuple[MemoryPlan, ...])
+    return replace(found, layers=config.layers + 1, plans=plans or fit())

@@ -41,6 +41,11 @@ def of_items() -> tuple[Any, ...]:
     return (_rich()[1].MofNCompleteColumn(),)
 
 
+def of_items_and_time() -> tuple[Any, ...]:
+    """The same, and the time that the rest will take."""
+    return (*of_items(), _rich()[1].TimeRemainingColumn())
+
+
 @contextlib.contextmanager
 def load_progress(name: str, doing: str = "loading") -> Generator[Callable[[float], bool]]:
     """A bar on stderr, where that is a terminal: what is being done (`doing`) to `name`.

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from worker.engine.backend import Batch
+from worker.engine.order import worth_of
 from worker.engine.request import GenerationParams, Prompt, Request, check_length
 from worker.engine.sequence import Delta
 from worker.errors import RequestError, WorkerError
@@ -146,10 +147,13 @@ class _Text:
 
 
 class _Job:
-    """A request on its way; its texts wait in the order of their lengths."""
+    """A request on its way; its texts wait in the order of their lengths.
 
-    def __init__(self, request: EmbeddingRequest) -> None:
-        self.request = request
+    turn_at  when a step had some of it the last time; before that, when it came
+    """
+
+    def __init__(self, request: EmbeddingRequest, now: float) -> None:
+        self.request, self.turn_at = request, now
         tokens = np.array(request.prompt.tokens, np.int32)
         begins = (0, *request.ends[:-1])
         texts = [
@@ -171,7 +175,11 @@ class LaneStep(NamedTuple):
 
 
 class EmbeddingLane:
-    """Packs the texts of all requests into steps. Not thread-safe: the engine's thread calls it."""
+    """Packs the texts of all requests into steps. Not thread-safe: the engine's thread calls it.
+
+    Rooms of a step are for the lowest worth first, which waiting lowers as in `Order`; then for the
+    account that had the fewest tokens for its weight; then everybody is the first one in turn.
+    """
 
     def __init__(
         self, backend: EmbeddingBackend, clock: Callable[[], float], max_stall: float = 0.4
@@ -180,6 +188,7 @@ class EmbeddingLane:
         self.backend = backend
         self._clock, self._max_stall = clock, max_stall
         self._jobs: deque[_Job] = deque()
+        self._served: dict[str, float] = {}  # of accounts with jobs
         self._begun: _Text | None = None  # read in part
         self._is_awaited = False
         self._row_s = 0.0
@@ -206,12 +215,14 @@ class EmbeddingLane:
             begin = end
 
     def add(self, request: EmbeddingRequest) -> None:
-        self._jobs.append(_Job(request))
+        least = min(self._served.values(), default=0.0)
+        self._served.setdefault(request.account.line, least)
+        self._jobs.append(_Job(request, self._clock()))
 
     def abort(self, request_id: str) -> None:
         """Forget a request; unknown ids are fine."""
         for job in [job for job in self._jobs if job.request.id == request_id]:
-            self._jobs.remove(job)
+            self._remove(job)
             if self._begun is not None and self._begun.job is job:
                 self._begun = None
                 self.backend.forget(0)
@@ -261,8 +272,7 @@ class EmbeddingLane:
             count = min(self._begun.num_missing, room)
             parts.append((self._begun, count))
             room -= count
-        self._jobs.rotate(-1)  # everybody is the first one in turn
-        for job in self._jobs:
+        for job in self._in_order():
             while job.waiting and len(parts) < backend.max_inputs:
                 place = _next_place(job.waiting, room)
                 if place < 0 and parts:
@@ -271,7 +281,27 @@ class EmbeddingLane:
                 count = min(text.num_missing, room) if backend.splits else text.num_missing
                 parts.append((text, count))
                 room -= count
+        self._charge(parts)
         return parts
+
+    def _in_order(self) -> list[_Job]:
+        """Who gets rows first."""
+        self._jobs.rotate(-1)
+        if len(self._jobs) == 1:
+            return [*self._jobs]
+        now = self._clock()
+        ranks = {
+            id(job): (worth_of(job.request.priority, job.turn_at, now),
+                      self._served[job.request.account.line])
+            for job in self._jobs
+        }  # fmt: skip
+        return sorted(self._jobs, key=lambda job: ranks[id(job)])
+
+    def _charge(self, parts: Sequence[tuple[_Text, int]]) -> None:
+        now = self._clock()
+        for text, count in parts:
+            text.job.turn_at, account = now, text.job.request.account
+            self._served[account.line] += count / account.weight
 
     def _read(self, parts: Sequence[tuple[_Text, int]], rows: np.ndarray) -> list[Delta]:
         deltas: list[Delta] = []
@@ -299,8 +329,14 @@ class EmbeddingLane:
         return deltas
 
     def _end(self, job: _Job, delta: Delta) -> Delta:
-        self._jobs.remove(job)
+        self._remove(job)
         return delta
+
+    def _remove(self, job: _Job) -> None:
+        self._jobs.remove(job)
+        name = job.request.account.line
+        if all(each.request.account.line != name for each in self._jobs):
+            del self._served[name]
 
 
 def _length(text: _Text) -> int:

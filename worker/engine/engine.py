@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
+import msgspec
 import numpy as np
 
 from worker.cache.slot_file import KeptSequence
@@ -265,7 +267,7 @@ class Engine:
                         batch.add_one(token, place, slot.index)
                 continue
             first = batch.add(sequence.tokens[start : start + count], position, slot.index)
-            if sequence.prompt_logprobs is not None and start < sequence.num_prompt:
+            if sequence.prompt_logprobs is not None and start < sequence.num_given:
                 batch.outputs[first + count - sequence.num_outputs(count) : first + count] = 1
             elif start + count == known:
                 batch.outputs[first + count - 1] = 1
@@ -405,9 +407,13 @@ class Engine:
         """
         deltas: list[Delta] = []
         try:
+            if sequence.written:
+                deltas += self._repeat(sequence, now)
+                if deltas[-1].is_last:
+                    return deltas
             deltas.append(self._sample(sequence, row, now))
             sequence.num_ahead = 0
-            if deltas[0].is_last or sequence.params.logprobs is not None:
+            if deltas[-1].is_last or sequence.params.logprobs is not None:
                 return deltas
             for token in self.backend.ahead(sequence.sampler):
                 deltas.append(self._append(sequence, token, now))
@@ -416,6 +422,20 @@ class Engine:
                 sequence.num_ahead += 1
         except (RequestError, BackendError) as error:  # no token is left, or no logits are
             deltas += self._fail(sequence, error)
+        return deltas
+
+    def _repeat(self, sequence: Sequence, now: float) -> list[Delta]:
+        """The deltas of what another worker has written, once all of it is computed."""
+        written, sequence.written = sequence.written, ()
+        scores = sequence.prompt_logprobs or []
+        of_prompt, of_written = scores[: -len(written)], scores[-len(written) :]
+        told = tuple(of_prompt) if sequence.params.prompt_logprobs is not None else None
+        sequence.first_token_at = now
+        sequence.num_known = sequence.num_prompt
+        deltas: list[Delta] = []
+        for token, score in itertools.zip_longest(written, of_written):
+            deltas.append(self._append(sequence, token, now, score, told))
+            told = None
         return deltas
 
     def _sample(self, sequence: Sequence, row: int, now: float) -> Delta:
@@ -447,19 +467,23 @@ class Engine:
         text, reason = sequence.append(token, None if token in backend.end_tokens else shown, now)
         certain = () if score is None else sequence.add_score(score)
         delta = Delta(sequence.id, text, token, certain, scores)
+        if sequence.params.tells_place:
+            delta = msgspec.structs.replace(delta, place=sequence.sampler.place)
         return delta if reason is None else self._finish(sequence, delta, reason, now)
 
     def _score_prompt(self, sequence: Sequence, first: int, count: int) -> None:
         """ln p of the prompt tokens that follow the rows just computed."""
         scores = sequence.prompt_logprobs
-        top = sequence.params.prompt_logprobs
+        params = sequence.params
+        top = params.logprobs if params.prompt_logprobs is None else params.prompt_logprobs
         assert scores is not None
         assert top is not None
         begin = sequence.num_computed - count
         for row in range(count):
             position = begin + row + 1  # row i predicts token i + 1
             # A sequence that was put back computes its prompt again; it was scored already.
-            if len(scores) == position - 1 and position < sequence.num_prompt:
+            is_next = len(scores) == position - sequence.scored_from
+            if is_next and position < sequence.num_given:
                 token = int(sequence.tokens[position])
                 scores.append(token_logprob(self.backend.logits(first + row), token, top))
 

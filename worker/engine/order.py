@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
@@ -15,6 +14,14 @@ AGE_S = 30.0
 # Virtual tokens that one account may be ahead of another, divided by its weight: what it had more
 # is forgotten, so that its streams wait for no more than half as many tokens of the other.
 MOST_OWED = 1_024
+# Virtual tokens that one account may be ahead of another, divided by its weight, before its streams
+# sit out a step: slots that change hands make up for less, without a step of fewer rows.
+SLACK = 32
+# Seconds after which an account without sequences is gone. A client that asks one request after the
+# other has none here between two, and is owed what others had meanwhile.
+GONE_S = 1.0
+# Rows that a prompt is taken to have in a step. It may have more, which the counters have then.
+_PROMPT_ROWS = 64
 
 
 class _Level:
@@ -33,20 +40,31 @@ class _Level:
 class _Standing:
     """What the sequences of one account got; those that wait or run are counted.
 
-    served  virtual tokens, divided by the account's weight
+    served   virtual tokens, divided by the account's weight
+    left_at  when it had none the last time
     """
 
-    __slots__ = ("account", "num_alive", "num_running", "served")
+    __slots__ = ("account", "left_at", "num_alive", "num_running", "served")
 
     def __init__(self, account: Account) -> None:
         self.account = account
-        self.served = 0.0
+        self.served = self.left_at = 0.0
         self.num_alive = self.num_running = 0
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether it is of lines of batches, whose counters are compared with each other only."""
+        return self.account.is_batch
 
     @property
     def is_full(self) -> bool:
         most = self.account.running
         return most is not None and self.num_running >= most
+
+    @property
+    def least(self) -> float:
+        """Its counter, if it is ahead by SLACK."""
+        return self.served - SLACK / self.account.weight
 
     def slots(self, more: int = 0) -> float:
         """That it holds, and so many more, divided by its weight."""
@@ -65,8 +83,8 @@ class Order:
     2. Among accounts, the one that was served least comes first. This is the virtual token counter
        of Sheng et al., "Fairness in Serving Large Language Models" (2024): a counter grows by one
        for each row of a step and one more for each stream, so a token of a prompt is 1 and one of
-       an answer 2, divided by the account's weight; whoever comes when it has nothing here is
-       lifted to the lowest counter of those that have something. More than MOST_OWED is forgotten.
+       an answer 2, divided by the account's weight; whoever comes after GONE_S without anything
+       here is lifted to the lowest counter of the others. More than MOST_OWED is forgotten.
     3. First in, first out; a sequence that was put back is the first of its priority and account.
 
     Where all have one priority and one account only the third rule is left, and nothing is counted.
@@ -77,8 +95,9 @@ class Order:
         self._clock = clock
         self._levels: dict[int, _Level] = {}
         self._standings: dict[str, _Standing] = {}
-        self._active: dict[_Standing, None] = {}  # those with sequences
+        self._active: dict[_Standing, None] = {}  # those that are not gone
         self._num_waiting = 0
+        self._num_batches = 0  # lines of them that wait or run
 
     def __len__(self) -> int:
         return self._num_waiting
@@ -89,22 +108,31 @@ class Order:
             yield from itertools.chain.from_iterable(level.queues.values())
 
     @property
+    def has_batches(self) -> bool:
+        """Whether lines of batches are among all."""
+        return self._num_batches > 0
+
+    @property
     def is_shared(self) -> bool:
-        """Whether several accounts have sequences here."""
+        """Whether several accounts have sequences here, or had them just now."""
         return len(self._active) > 1
 
     def add(self, sequence: Sequence) -> None:
         """A new one waits."""
         account = sequence.account
-        standing = self._standings.get(account.name)
+        standing = self._standings.get(account.line)
         if standing is None:
-            standing = self._standings[account.name] = _Standing(account)
+            standing = self._standings[account.line] = _Standing(account)
         standing.account = account  # the newest word on its weight
         if not standing.num_alive:
-            least = min((each.served for each in self._active), default=0.0)
-            standing.served = max(standing.served, least)
-            self._active[standing] = None
+            self._forget_gone()
+            if standing not in self._active:
+                alike = (s.served for s in self._active if s.is_batch == standing.is_batch)
+                least = min(alike, default=0.0)
+                standing.served = max(standing.served, least)
+                self._active[standing] = None
         standing.num_alive += 1
+        self._num_batches += sequence.is_batch
         self._queue_of(sequence).append(sequence)
         self._num_waiting += 1
 
@@ -122,8 +150,9 @@ class Order:
         else:
             self._leave(sequence)
         standing.num_alive -= 1
+        self._num_batches -= sequence.is_batch
         if not standing.num_alive:
-            del self._active[standing]
+            standing.left_at = self._clock()
 
     def admit(self, sequence: Sequence) -> None:
         """One that waits runs from now on."""
@@ -181,16 +210,22 @@ class Order:
         return next(s for s in reversed(running) if s.worth == most)
 
     def in_turn(self, active: list[Sequence]) -> list[Sequence]:
-        """Those of the sequences that get rows which belong to the accounts that were served least.
+        """Those of the sequences that get rows which take part in the step: of each account that is
+        not ahead of where the last one will be after it, but for SLACK.
 
-        The others sit out the step, so that accounts get equal shares however many streams they
-        have. Nobody sits it out for one of a higher worth.
+        So accounts share steps, and get equal shares however many streams they have. Nobody sits
+        out for one of a higher worth. Among running sequences a worth decides nothing else: one
+        that sat out for its worth would never be admitted again, which is what ages.
         """
-        least: dict[int, float] = {}
-        lowest = math.inf
-        for each in sorted(active, key=_worth_of):
-            lowest = least[each.worth] = min(lowest, self._standing_of(each).served)
-        return [each for each in active if self._standing_of(each).served <= least[each.worth]]
+        gains: dict[_Standing, float] = {}
+        lasts: dict[int, float] = {}  # by worth: the lowest counter after the step
+        for worth, some in itertools.groupby(sorted(active, key=_worth_of), _worth_of):
+            for each in some:
+                standing = self._standing_of(each)
+                rows = 2 if each.is_stream else min(each.num_missing, _PROMPT_ROWS)
+                gains[standing] = gains.get(standing, 0.0) + rows / standing.account.weight
+            lasts[worth] = min(standing.served + gain for standing, gain in gains.items())
+        return [each for each in active if self._standing_of(each).least <= lasts[each.worth]]
 
     def charge(self, runs: Iterable[tuple[Sequence, int]]) -> None:
         """These sequences get so many rows each in the coming step; where accounts share."""
@@ -199,12 +234,22 @@ class Order:
             standing = self._standing_of(sequence)
             standing.served += (count + sequence.is_stream) / standing.account.weight
             served.add(standing)
-        floor = max(each.served - MOST_OWED / each.account.weight for each in served)
-        for standing in self._active:
-            standing.served = max(standing.served, floor)
+        for is_batch in {each.is_batch for each in served}:
+            alike = [each for each in served if each.is_batch == is_batch]
+            floor = max(each.served - MOST_OWED / each.account.weight for each in alike)
+            for standing in self._active:
+                if standing.is_batch == is_batch:
+                    standing.served = max(standing.served, floor)
+        self._forget_gone()
+
+    def _forget_gone(self) -> None:
+        now = self._clock()
+        for standing in [each for each in self._active if not each.num_alive]:
+            if now - standing.left_at > GONE_S:
+                del self._active[standing]
 
     def _standing_of(self, sequence: Sequence) -> _Standing:
-        return self._standings[sequence.account.name]
+        return self._standings[sequence.account.line]
 
     def _queue_of(self, sequence: Sequence) -> deque[Sequence]:
         level = self._levels.get(sequence.priority)
@@ -223,8 +268,13 @@ class Order:
                 del self._levels[sequence.priority]
 
 
+def worth_of(priority: int, since: float, now: float) -> int:
+    """What a priority is worth of which nothing was admitted since then."""
+    return priority - int((now - since) / AGE_S)
+
+
 def _worth(level: _Level, now: float) -> int:
-    return level.priority - int((now - level.since) / AGE_S)
+    return worth_of(level.priority, level.since, now)
 
 
 def _priority(level: _Level) -> int:

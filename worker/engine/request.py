@@ -142,6 +142,7 @@ class GenerationParams(msgspec.Struct, frozen=True, kw_only=True):
     prompt_logprobs  the model's own for each prompt token
     prompt_param     the client's field that the prompt was made from, to name in errors
     tells_progress   whether each step that reads the prompt says how far it is
+    tells_place      whether each delta says the sampler's place, see `Request`
     spelled          control tokens that are shown, each as these bytes; others stay hidden
     limit            of a part of the answer; None: there is none
     """
@@ -155,6 +156,7 @@ class GenerationParams(msgspec.Struct, frozen=True, kw_only=True):
     prompt_logprobs: int | None = None
     prompt_param: str = "prompt"
     tells_progress: bool = False
+    tells_place: bool = False
     spelled: Mapping[int, bytes] = {}
     limit: SpanLimit | None = None
 
@@ -165,6 +167,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     copy      its number among the copies of one prompt
     priority  the lower number comes first
     account   whose it is
+    written   tokens of its answer that another worker has written: it goes on behind them
+    place     of that worker's sampler then: what its draws had used up; empty: that is not asked
     """
 
     id: str
@@ -173,6 +177,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     copy: int = 0
     priority: int = 0
     account: Account = NOBODY
+    written: tuple[int, ...] = ()
+    place: tuple[float, ...] = ()
 
     @property
     def num_tokens(self) -> int:
@@ -210,6 +216,11 @@ def check_request(request: Request, vocab_size: int, max_length: int) -> None:
         raise RequestError(
             f"The prompt holds token ids outside 0 to {vocab_size - 1}.", param=param
         )
+    if written := request.written:
+        check_length(len(tokens) + len(written), max_length, param)
+        most = len(written) if params.max_tokens is None else params.max_tokens
+        if len(written) > most or min(written) < 0 or max(written) >= vocab_size:
+            raise RequestError("These tokens cannot be the beginning of this answer.")
     if params.max_tokens is not None and params.max_tokens < 0:
         raise RequestError("max_tokens must not be negative.", param="max_tokens")
     if len(params.stop) > STOPS.most or any(not 0 < len(text) <= STOP.most for text in params.stop):

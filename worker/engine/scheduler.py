@@ -20,10 +20,13 @@ from worker.engine.plan import Planner, StepPlan, Turns
 from worker.engine.scoring import ScoredSequence
 from worker.engine.sequence import RESERVE, Sequence
 from worker.engine.slot import Slot
+from worker.engine.spare import SpareTime
 from worker.engine.stats import Stats
 
 # Sequences of the queue whose beginnings are compared with that of one which begins to run.
 _LOOKED_AT = 8
+# What --max-stall is divided by in steps with lines of batches: who comes waits for one of these.
+_SHORTER = 4
 
 
 class Scheduler:
@@ -62,6 +65,8 @@ class Scheduler:
         self._guesser = guesser
         self._planner = Planner(backend, cost, max_stall, guesser)
         self._turns = Turns(max_stall)
+        self._spare = SpareTime(cost)
+        self._is_awaited = False  # streams that are no lines of batches wait for the step
 
     @property
     def is_idle(self) -> bool:
@@ -98,12 +103,15 @@ class Scheduler:
         """Save what ended, and forget what all slots hold, in the layout that there is now."""
         self.keeper.save_ended()
         self.cells.rearrange(())
+        self._stats.num_emptied += 1
         if self._guesser is not None:
             self._guesser.empty()
 
     def observe(self, plan: StepPlan, seconds: float) -> None:
         """Learn what a step like this costs."""
         self.only_writes = not plan.prompt_rows and not self.order
+        if self._is_awaited and self.order.has_batches:
+            self._spare.note(plan, seconds)
         rows = plan.decode_rows + len(plan.padding)
         if plan.ahead_rows:  # nothing is chosen from them
             return
@@ -246,6 +254,11 @@ class Scheduler:
         cells, prefixes = self.cells, self.prefixes
         if len(self.running) >= self._max_running:
             return None
+        # Lines of batches leave one slot: who comes next need not wait until a state is put aside.
+        if sequence.is_batch:
+            num_lines = sum(each.is_batch for each in self.running)
+            if num_lines >= max(1, self._max_running - 1):
+                return None
         room = min(sequence.num_known + RESERVE, sequence.limit)
         if not self.layout.has_room(room) and not self.layout.unify():
             if not self.running:
@@ -261,9 +274,15 @@ class Scheduler:
         return match
 
     def _make_way(self, sequence: Sequence) -> bool:
-        """Put aside the state of one that runs and comes behind this one; whether there was one."""
+        """Put aside the state of one that runs and comes behind this one; whether there was one.
+
+        Where there is no room for it a line of a batch makes way all the same, and is computed
+        again.
+        """
         rival = self.order.rival(sequence, self.running)
-        if rival is None or not self.keeper.put_aside(_slot_of(rival)):
+        if rival is None:
+            return False
+        if not self.keeper.put_aside(_slot_of(rival)) and (sequence.is_batch or not rival.is_batch):
             return False
         self.put_back(rival)
         return True
@@ -282,7 +301,7 @@ class Scheduler:
             prompts,
             self.cells.num_available,
             num_others=others,
-            num_turns=max(1, self._turns.num_others),
+            num_turns=max(1, self._turns.num_others) * (_SHORTER if self.order.has_batches else 1),
         )
         if self.order.is_shared and plan.runs:
             self.order.charge(plan.runs)
@@ -292,12 +311,16 @@ class Scheduler:
         """Running sequences whose turn it is, by account and by key, that wait for a token; those
         that have more to compute; and how many others wait for a token."""
         active = [s for s in self.running if not self.prefixes.is_following(s)]
+        lines = list[Sequence]()
+        if self.order.has_batches:
+            active, lines = self._apart(active)
         streams: list[Sequence] = []
         prompts: list[Sequence] = []
         others = 0
         if self.order.is_shared:
             everybody, active = active, self.order.in_turn(active)
             others = sum(s.is_stream for s in everybody) - sum(s.is_stream for s in active)
+        active += lines
         turns = [s.turn for s in active]
         turn = self._turns.next(turns, now) if turns else b""
         for sequence, its in zip(active, turns, strict=True):
@@ -306,6 +329,17 @@ class Scheduler:
             else:
                 others += sequence.is_stream
         return streams, prompts, others
+
+    def _apart(self, active: list[Sequence]) -> tuple[list[Sequence], list[Sequence]]:
+        """Those that share the step by account, and lines of batches that join them: where others
+        run none, unless they cost little."""
+        others = [s for s in active if not s.is_batch or self.prefixes.is_awaited(s)]
+        self._is_awaited = bool(others)
+        if not others:
+            return active, []
+        if not self._spare.is_there or not all(s.is_stream for s in others):
+            return others, []
+        return others, [s for s in active if s not in others]
 
     def _take_slot(self, sequence: Sequence) -> Slot:
         """A running sequence runs no longer; the slot that it had."""

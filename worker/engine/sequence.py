@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from operator import itemgetter
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -38,6 +38,30 @@ class PromptRead(msgspec.Struct, frozen=True):
     seconds: float
 
 
+CacheSource = Literal["cells", "memory", "disk"]
+
+
+class Reuse(msgspec.Struct, frozen=True, eq=False):
+    """What the cache gave of a prompt, and why no more.
+
+    source    where the last of it lay; None: nowhere
+    withheld  first tokens of the prompt that somebody knew, and why it goes on from fewer; 0: from
+              all that are known. They may be of anybody's prompts. checkpoint, window: there is a
+              state after fewer only; in_use: who computes them is past them; too_short, pieces: for
+              so few nobody stops, or they are no whole piece; stall: streams would wait; scored:
+              all rows are wanted; unreadable: the state could not be brought back
+    num_anew  times that all cells had been emptied before
+    keeps     whether what ends is kept outside of the cells
+    tokens    int32 [n]: the prompt's and the answer's
+    """
+
+    source: CacheSource | None
+    withheld: tuple[int, str]
+    num_anew: int
+    keeps: bool
+    tokens: np.ndarray
+
+
 class Delta(msgspec.Struct, frozen=True):
     """What one step added to one sequence. The last one has a `finish_reason` or an `error`.
 
@@ -48,7 +72,8 @@ class Delta(msgspec.Struct, frozen=True):
     progress        how far the prompt is read, where asked for; such a delta has nothing else
     prompt_logprobs one entry a prompt token from the second on, with the last prompt row
     stopped_by      the stop text before which the sequence ended; None: it ended otherwise
-    sampled_tokens  of the whole sequence, as all that follows: in its last delta
+    sampled_tokens  of the whole sequence, as all that follows to `timings`: in its last delta
+    place           of the sampler behind the token, where asked for
     """
 
     id: str
@@ -65,6 +90,8 @@ class Delta(msgspec.Struct, frozen=True):
     drafted_tokens: int = 0
     accepted_tokens: int = 0
     timings: Timings | None = None
+    reuse: Reuse | None = None
+    place: tuple[float, ...] = ()
 
     @property
     def is_last(self) -> bool:
@@ -97,25 +124,29 @@ class Sequence:
 
     A waiting sequence holds no slot and has nothing computed. Who writes what:
 
-        Engine     tokens and num_known (both by `append`), num_ahead, sampler,
+        Engine     tokens and num_known (both by `append`), num_ahead, sampler, written,
                    prompt_logprobs, first_token_at; of the draft what became of its guesses
         Scheduler  slot, draft, admitted_at, was_put_back, suspect_until
         Order      worth
         Planner    last_turn, due; of the draft the guess for the coming step
-        Prefixes   cached_tokens
+        Prefixes   cached_tokens, reuse
         Stats      num_counted, last_token_at
         Cells      num_computed, which is the slot's length
 
     cached_tokens    prompt tokens that were found in the cache
+    reuse            how they were; None before it is admitted, and of what only scores
     last_token_at    end of the step that sampled the newest token; 0: there is none
     num_ahead        newest known tokens that nobody chose: a constraint leaves nothing else
     num_counted      known tokens that the counters have
-    prompt_logprobs  scores of the prompt tokens so far; None: they were not asked for
-    scored_from      the first prompt token that has one
+    written          tokens of its request that are known from the start, until they are told
+    num_given        tokens of the prompt, and of these
+    prompt_logprobs  scores of given tokens so far; None: they were not asked for
+    scored_from      the first given token that has one
     draft            None where nothing is drafted for it
     has_line         whether its answer has a whole line
     priority, account
                      of its request
+    is_batch         it is of a line of a batch, which nobody else waits for
     worth            with which it was admitted, see `Order`
     was_put_back     it has run before and was put back into the queue
     suspect_until    a batch with it failed that would have brought it to so many computed tokens
@@ -139,17 +170,20 @@ class Sequence:
         "first_token_at",
         "has_line",
         "id",
+        "is_batch",
         "last_token_at",
         "last_turn",
         "limit",
         "num_ahead",
         "num_counted",
+        "num_given",
         "num_known",
         "num_prompt",
         "params",
         "priority",
         "prompt",
         "prompt_logprobs",
+        "reuse",
         "sampler",
         "scored_from",
         "slot",
@@ -158,6 +192,7 @@ class Sequence:
         "tokens",
         "was_put_back",
         "worth",
+        "written",
     )
 
     def __init__(self, request: Request, max_length: int, now: float) -> None:
@@ -166,15 +201,18 @@ class Sequence:
         self.params = params = request.params
         self.priority = self.worth = request.priority
         self.account = request.account
+        self.is_batch = request.account.is_batch
         self.num_prompt = len(request.prompt.tokens)
         self.limit = max_length
         if params.max_tokens is not None:
             self.limit = min(max_length, self.num_prompt + params.max_tokens)
         self.tokens = np.empty(self.limit, np.int32)
         self.tokens[: self.num_prompt] = request.prompt.tokens
-        self.num_known = self.num_prompt
+        self.written = request.written
+        self.num_given = self.num_prompt + len(self.written)
+        self.tokens[self.num_prompt : self.num_given] = self.written
+        self.num_known = self.num_counted = self.num_given
         self.num_ahead = 0
-        self.num_counted = self.num_prompt
         self.slot: Slot | None = None
         self.sampler: Any = None
         self.draft: Draft | None = None
@@ -182,7 +220,10 @@ class Sequence:
             None if params.prompt_logprobs is None else []
         )
         self.scored_from = 1
+        if self.written and self.prompt_logprobs is None and params.logprobs is not None:
+            self.prompt_logprobs, self.scored_from = [], self.num_prompt
         self.cached_tokens = 0
+        self.reuse: Reuse | None = None
         self.suspect_until = 0
         self.last_turn = 0
         self.due: int | None = None
@@ -322,7 +363,9 @@ class Sequence:
 
     def last_delta(self, delta: Delta, reason: str | None, now: float) -> Delta:
         """The last delta, with what there is to tell about all of a sequence that ends now."""
-        draft = self.draft
+        draft, reuse = self.draft, self.reuse
+        if reuse is not None:
+            reuse = msgspec.structs.replace(reuse, tokens=self.tokens[: self.num_known])
         return msgspec.structs.replace(
             delta,
             finish_reason=reason,
@@ -332,6 +375,7 @@ class Sequence:
             drafted_tokens=draft.num_drafted if draft else 0,
             accepted_tokens=draft.num_accepted if draft else 0,
             timings=Timings(self.submitted_at, self.admitted_at, self.first_token_at, now),
+            reuse=reuse,
         )
 
     def _flush(self) -> tuple[str, bool]:

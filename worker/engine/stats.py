@@ -60,6 +60,7 @@ class Stats(msgspec.Struct):
     sampled_tokens    tokens that the model chose
     num_drafts        guesses that were verified: drafted_tokens, accepted_tokens of them right
     num_rearranged    times that the cells were made anew, for another layout
+    num_emptied       times that all cells were emptied, because the model's memory was given back
     num_preempted     times that a running sequence was put back into the queue: cells were few, or
                       another one came first
     num_stalls        times that a stream waited for its next token longer than it may
@@ -94,6 +95,7 @@ class Stats(msgspec.Struct):
     accepted_tokens: int = 0
     num_stalls: int = 0
     num_rearranged: int = 0
+    num_emptied: int = 0
     num_preempted: int = 0
     num_busy: int = 0
     longest: int = 0
@@ -173,7 +175,7 @@ class Stats(msgspec.Struct):
             sampled += known - counted
             if sequence.last_token_at == last:
                 times += 1
-            elif counted > sequence.num_prompt:
+            elif counted > sequence.num_given:
                 if times:
                     self._note_waits(now - last, times, limit)
                 last, times = sequence.last_token_at, 1

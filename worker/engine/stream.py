@@ -45,7 +45,8 @@ class Stream:
     watcher: who wants to know how its requests end
     ids: of its requests, in order
     key: of their prompts
-    account: the name of the one whose they are
+    account: where they queue up, see `Account.line`
+    is_batch: they are of a line of a batch
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class Stream:
     ) -> None:
         """catch_up: puts in what has been said and is not here yet"""
         self.wants_all = False
-        self.account = ""
+        self.account, self.is_batch = "", False
         self.direct: Callable[[Sequence[Delta]], bool] | None = None
         self.ids = tuple(ids)
         self.key = key

@@ -219,10 +219,17 @@ class EngineThread:
         if self._closing is not None:
             raise self._closing
         self._check_share(account, 1)
-        if self.num_streams + besides >= self.max_streams:
+        if self._num_taken(besides) >= self.max_streams:
             raise QueueFullError(
                 f"{self.max_streams} requests run or wait already.", hint="Try again shortly."
             )
+
+    def _num_taken(self, more: int) -> int:
+        """Places that are taken once so many more are: lines of batches take none from others."""
+        taken = self.num_streams + more
+        if taken < self.max_streams:
+            return taken
+        return taken - sum(stream.is_batch for stream in self._streams.values())
 
     def _check_share(self, account: str, count: int) -> None:
         """Raise QueueFullError where an account with a name would have more than half of the
@@ -262,15 +269,16 @@ class EngineThread:
                 f"{len(requests)} sequences were asked for, {self.max_streams} can run and wait.",
                 param=param,
             )
-        if self.num_streams + len(requests) > self.max_streams:
+        if self._num_taken(len(requests)) > self.max_streams:
             raise QueueFullError(
                 f"{self.num_streams} requests run or wait already.", hint="Try again shortly."
             )
-        account = requests[0].account.name
-        self._check_share(account, len(requests))
+        account = requests[0].account
+        if not account.is_batch:  # which takes no places from others
+            self._check_share(account.line, len(requests))
         ids, key = [request.id for request in requests], requests[0].prompt.key
         stream = Stream(ids, self.abort, self._outbox.empty, key)
-        stream.account = account
+        stream.account, stream.is_batch = account.line, account.is_batch
         for request in requests:
             self._streams[request.id] = stream
             self._inbox.put(request)

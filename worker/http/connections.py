@@ -12,6 +12,8 @@ from typing import NamedTuple
 GUESTS = 4
 # In the scope of a request: that it is a guest's, its `Wire`, and what waits for the model.
 GUEST, WIRE, ENTER = "worker.guest", "worker.wire", "worker.enter"
+# In the scope of a request that the worker makes to itself.
+INNER = "worker.inner"
 # Descriptors that stay free for what the worker itself opens: a file of kept states, a callback.
 _OWN_FILES = 4
 _FILES = Path("/dev/fd")

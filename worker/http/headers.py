@@ -12,15 +12,19 @@ import re
 import uuid
 from typing import Any
 
+import msgspec
+
 from worker import log
 from worker.account import NOBODY, Account
-from worker.errors import NotAuthenticatedError
+from worker.errors import NotAuthenticatedError, RequestError
 from worker.http import paths
-from worker.keys import KeyFile, accounts_of
+from worker.keys import KeyFile, account_of, accounts_of
 from worker.limits import REQUEST_ID
 from worker.values import ANY_ORIGIN, LOCAL_ORIGINS
 
 _Fields = list[tuple[bytes, bytes]]
+# What follows a key on its line of a key file.
+ACCOUNT = b"x-account"
 
 
 def ids_of(headers: _Fields) -> dict[str, str]:
@@ -39,8 +43,9 @@ def ids_of(headers: _Fields) -> dict[str, str]:
 class Auth:
     """Compares what a request carries with all keys, in a time that tells nothing of them."""
 
-    def __init__(self, key: str | None, file: KeyFile | None) -> None:
-        self._key, self._file = key, file
+    def __init__(self, key: str | None, file: KeyFile | None, *, trusts: bool = False) -> None:
+        """trusts: keys without a name are a relay's, which says whose the request is"""
+        self._key, self._file, self._trusts = key, file, trusts
         self._digests = _digests(accounts_of(key, file))
 
     def read_again(self) -> None:
@@ -67,11 +72,11 @@ class Auth:
         return len(self._digests)
 
     def check(self, path: str, headers: _Fields) -> Account:
-        """Whose key it is. Raises NotAuthenticatedError; only headers are looked at, so no body
-        needs to be read."""
+        """Whose key it is. Raises NotAuthenticatedError, and RequestError for an account that a
+        relay describes wrongly; only headers are looked at, so no body needs to be read."""
         if not self._digests or path in paths.HEALTH:
             return NOBODY
-        given = _key_in(headers)
+        given = key_in(headers)
         if not given:
             raise NotAuthenticatedError(
                 "This worker asks for an API key.",
@@ -83,7 +88,24 @@ class Auth:
         fits = [hmac.compare_digest(digest, known) for known in self._digests]
         if not sum(fits):
             raise NotAuthenticatedError("The API key is wrong.")
-        return list(self._digests.values())[fits.index(True)]
+        account = list(self._digests.values())[fits.index(True)]
+        return _account_in(headers) if self._trusts and not account.name else account
+
+    def owner(self, headers: _Fields, account: Account) -> str:
+        """Whose what is kept is: a key's name, or a digest of a key without one; one for all where
+        there are no keys. A name has no slash."""
+        if not self._digests or account.name:
+            return account.name
+        return f"/{_digest(key_in(headers)).hex()[:32]}"
+
+
+def _account_in(headers: _Fields) -> Account:
+    """The account that a relay describes, never an admin's; NOBODY: it describes none."""
+    text = next((value.decode("latin-1") for name, value in headers if name == ACCOUNT), "")
+    try:
+        return msgspec.structs.replace(account_of(text.split()), is_admin=False)
+    except ValueError as error:
+        raise RequestError(f"X-Account: {error}.", param="X-Account") from None
 
 
 def _digests(accounts: dict[str, Account]) -> dict[bytes, Account]:
@@ -95,7 +117,7 @@ def _digest(key: bytes) -> bytes:
     return hashlib.sha256(key).digest()
 
 
-def _key_in(headers: _Fields) -> bytes:
+def key_in(headers: _Fields) -> bytes:
     """The first key that there is; x-api-key is where some clients put it."""
     for name, value in headers:
         key = b""
@@ -113,7 +135,7 @@ _METHODS = b"GET, HEAD, POST, DELETE"
 # What scripts may read besides the few that they always may.
 _EXPOSED = (
     b"x-request-id, x-correlation-id, request-id, x-typesafe-request-id, retry-after, "
-    b"www-authenticate, "
+    b"www-authenticate, x-stream-id, "
     b"x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests, "
     b"x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"
 )

@@ -35,10 +35,13 @@ VECTORS = frozenset(
 DECIDING = frozenset({"/v1/decisions", "/v1/systemone"})
 _OTHERS = "/embedding /embeddings /pooling /api/embed /api/embeddings /v1/score /score"
 GENERATING = WRITING | TEI | VECTORS | DECIDING | set(_OTHERS.split())
+# Where requests are that use what a key may use.
+COMPUTING = GENERATING | {"/v1/jobs", "/v1/inference"}
 # Others have these without /v1 too, for clients whose base address lacks it.
 _SHORT = ("/chat/completions", "/models", "/responses", "/decisions", "/systemone")
 SHUTDOWN = ["/shutdown", "/v1/shutdown", "/v1/admin/shutdown"]
 JOB_STREAM = "/stream"
+STREAMS = "/v1/streams/"
 # How loading goes, and being told to stop.
 _ALWAYS = frozenset({PROGRESS, *SHUTDOWN})
 # What concerns work that was accepted before.
@@ -62,5 +65,7 @@ def passes(path: str, state: State) -> bool:
     if state is State.READY or path in _ALWAYS:
         return True
     return state is State.DRAINING and (
-        path in _WHILE_DRAINING or path.startswith(ONE_REQUEST) or path.endswith(JOB_STREAM)
+        path in _WHILE_DRAINING
+        or path.startswith((ONE_REQUEST, STREAMS))
+        or path.endswith(JOB_STREAM)
     )

@@ -37,6 +37,7 @@ _TYPES = {
     500: "server_error",
     503: "unavailable_error",
     504: "timeout_error",
+    507: "server_error",
 }
 
 

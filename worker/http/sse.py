@@ -27,8 +27,12 @@ def in_one_line(data: bytes) -> bytes:
     return data
 
 
-# Several benchmark clients split on "\n\n" alone, so no CRLF, no `event:` and no `id:` lines.
+# Several benchmark clients split on "\n\n" alone, so no CRLF, no `event:` and no `id:` lines but
+# for who asks for them.
 CONTENT_TYPE = b"text/event-stream; charset=utf-8"
+LINES_TYPE = b"application/x-ndjson"
+# Content type -> what ends each event.
+BORDERS = {CONTENT_TYPE: b"\n\n", LINES_TYPE: b"\n"}
 DONE = b"data: [DONE]\n\n"
 COMMENT = b":\n\n"  # readers skip it
 

@@ -72,7 +72,9 @@ def reach_of(
     return SandboxReach(
         reads=_there(reads),
         devices=_there(_DEVICES),
-        folders=tuple(filter(None, (settings.cache_dir, settings.slot_save_path))),
+        folders=tuple(
+            filter(None, (settings.cache_dir, settings.slot_save_path, settings.state_dir))
+        ),
         listens=settings.port,
         connects=tuple(sorted(connects)),
     )

@@ -9,6 +9,7 @@ import select
 import signal
 from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -18,10 +19,11 @@ from worker.llama.context import Context, ContextOptions
 from worker.llama.weights import LoadOptions, Weights
 from worker.memory.companions import num_states_kept
 from worker.memory.embedding import EmbeddingShape
-from worker.memory.plan import AskBuffers, ContextBytes, MemoryPlan
+from worker.memory.plan import AskBuffers, ContextBytes
 from worker.model.config import ModelConfig
 from worker.settings import Settings
 
+_Told = TypeVar("_Told")
 _PATIENCE_S = 20.0
 _MIB = 1 << 20
 _CELLS = re.compile(r"size =\s+([\d.]+) MiB \(.*\), K \(")
@@ -62,18 +64,17 @@ def vectors_options(options: ContextOptions, shape: EmbeddingShape) -> ContextOp
 
 
 @contextlib.contextmanager
-def asking(config: ModelConfig) -> Generator[AskBuffers]:
-    """Inside, the library tells what contexts of this model take on the CPU.
-
-    It gets no vocabulary, which would take most of the time: 1.2 s of a file with 262,144 tokens.
-    """
+def asking(
+    config: ModelConfig, draft: ModelConfig | None = None, *, heads: bool = False
+) -> Generator[AskBuffers]:
+    """Inside, the library tells what contexts take on the CPU: of this model, and of what guesses
+    for it, a draft model or the heads of its file."""
     library.start()
-    size = (f"{config.architecture}.vocab_size", config.vocab_size)
-    overrides = (*config.overrides, ("tokenizer.ggml.model", "none"), size)
-    load = LoadOptions(
-        n_gpu_layers=0, devices=(), no_alloc=True, files=config.files, overrides=overrides
-    )
-    with library.mute_log(), Weights(Path(config.path), load) as weights:
+    with (
+        library.mute_log(),
+        _weights(config, heads=heads) as weights,
+        weights if draft is None else _weights(draft) as guessing,
+    ):
 
         def ask(
             settings: Settings,
@@ -82,6 +83,7 @@ def asking(config: ModelConfig) -> Generator[AskBuffers]:
             unified: bool = True,
             chunk_outputs: int,
             shape: EmbeddingShape | None = None,
+            beside: bool = False,
         ) -> ContextBytes:
             options = msgspec.structs.replace(
                 context_options(settings, num_cells),
@@ -91,11 +93,30 @@ def asking(config: ModelConfig) -> Generator[AskBuffers]:
             )
             if shape is not None:
                 options = vectors_options(options, shape)
-            with library.capture_log() as lines, Context(weights, options) as context:
+            if beside:
+                options = (
+                    msgspec.structs.replace(options, purpose="heads")
+                    if draft is None
+                    else msgspec.structs.replace(options, purpose="text", states_kept=0)
+                )
+            whose = guessing if beside else weights
+            with library.capture_log() as lines, Context(whose, options) as context:
                 compute = sum(nbytes for _, nbytes in context.residency.compute_buffers)
             return ContextBytes(_sum(_CELLS, lines), _sum(_STATES, lines), compute)
 
         yield ask
+
+
+def _weights(config: ModelConfig, *, heads: bool = False) -> Weights:
+    """Of which contexts are asked. They have no vocabulary, which would take most of the time:
+    1.2 s of a file with 262,144 tokens."""
+    size = (f"{config.architecture}.vocab_size", config.vocab_size)
+    overrides = (*config.overrides, ("tokenizer.ggml.model", "none"), size)
+    load = LoadOptions(
+        n_gpu_layers=0, devices=(), no_alloc=True, files=config.files, overrides=overrides,
+        heads=heads,
+    )  # fmt: skip
+    return Weights(Path(config.path), load)
 
 
 def _sum(pattern: re.Pattern[str], lines: list[tuple[str, str]]) -> int:
@@ -103,7 +124,7 @@ def _sum(pattern: re.Pattern[str], lines: list[tuple[str, str]]) -> int:
     return sum(int(float(each[1]) * _MIB) for each in found if each)
 
 
-def plan_in_child(plan: Callable[[], MemoryPlan]) -> MemoryPlan | None:
+def plan_in_child(plan: Callable[[], _Told], shape: type[_Told]) -> _Told | None:
     """What `plan` says in a copy of this process, which a library that dies takes along, and not
     this one; None: it died, failed or took too long. Only where no thread and no GPU is in use."""
     reading, writing = os.pipe()
@@ -122,6 +143,6 @@ def plan_in_child(plan: Callable[[], MemoryPlan]) -> MemoryPlan | None:
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     with contextlib.suppress(msgspec.DecodeError):
-        return msgspec.msgpack.decode(found, type=MemoryPlan)
+        return msgspec.msgpack.decode(found, type=shape)
     log.get("plan").warning("llama.cpp did not say what it allocates: buffers are estimated")
     return None

@@ -121,6 +121,7 @@ def load_parts(
             store = open_store(settings, prepared, backend)
             recalls = prepared.guesses in ("auto", "both")
             recalled = Recalled(settings, prepared) if recalls else None
+        _tell_family(prepared.config)
         with timed("calibration"):
             calibration = _calibration(settings, prepared.config)
         if media is not None:
@@ -141,6 +142,18 @@ def _compile_default(settings: Settings, backend: LlamaBackend) -> None:
             backend.guides.matcher_of(constraint)
         except RequestError as error:
             raise unusable_default(error) from None
+
+
+def _tell_family(config: ModelConfig) -> None:
+    """A model that was trained for decisions knows another form of questions."""
+    if config.decision_type is not None:
+        family = config.decision_type[:40]
+        log.get("load").warning(
+            "a decision model is asked as any chat model",
+            console=f"Decisions ask this {family} model with the worker's own prompts, not with "
+            "those that it was trained on.",
+            family=family,
+        )
 
 
 def _calibration(settings: Settings, config: ModelConfig) -> DecisionCalibration | None:

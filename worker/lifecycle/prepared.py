@@ -93,7 +93,7 @@ def prepare(path: Path, settings: Settings, *, sees: bool = True) -> Prepared:
     def asking() -> AbstractContextManager[AskBuffers]:
         from worker.lifecycle import buffers  # brings the modules of a context
 
-        return buffers.asking(config)
+        return buffers.asking(config, draft, heads=settings.uses_heads)
 
     plan = plan_memory(config, settings, memory, draft, beside, projector, asking)
     guesses = "none" if config.only_embeds else settings.guesses

@@ -74,38 +74,40 @@ def adapters_bytes(adapters: Iterable[AdapterConfig]) -> int:
 def draft_bytes(
     draft: ModelConfig, settings: Settings, num_cells: int, packed: Iterable[PackedEncoding]
 ) -> int:
-    """Bytes of its weights, cells, compute buffer, one row of logits a sequence, vocabulary.
+    """Bytes of its weights, context, one row of logits a sequence, vocabulary.
 
     num_cells: of the model that it guesses for; it gets as many
     """
     return (
         weights_bytes(draft, packed)
-        + num_cells * kv_bytes_per_token(draft, settings)
-        + compute_bytes(step_bytes(draft, settings, num_cells))
+        + context_bytes(draft, settings, num_cells)
         + 4 * draft.vocab_size * settings.slots
         + draft.vocab_size * _TOKEN_BYTES
     )
 
 
+def context_bytes(config: ModelConfig, settings: Settings, num_cells: int) -> int:
+    """Bytes of the cells and the compute buffer, as they are estimated."""
+    step = step_bytes(config, settings, num_cells)
+    return num_cells * kv_bytes_per_token(config, settings) + compute_bytes(step)
+
+
 def heads_bytes(config: ModelConfig, settings: Settings, num_cells: int) -> int:
-    """Bytes of the cells, compute buffer and logits of MTP heads the model's own tokens.
+    """Bytes of the context and logits of MTP heads.
 
     The model's hidden states, 4 bytes an element, wait in host memory until the heads are asked:
     one for each cell, and those of a batch as llama.cpp gives them, and as the heads read them.
     Their weights count as the model's.
     """
-    heads = _as_model(config)
-    step = step_bytes(heads, settings, num_cells)
     states = num_cells + 2 * max(settings.batch_size, settings.slots)
     return (
-        num_cells * kv_bytes_per_token(heads, settings)
-        + compute_bytes(step)
+        context_bytes(heads_model(config), settings, num_cells)
         + 4 * config.vocab_size * settings.slots * HEAD_OUTPUTS
         + 4 * config.embedding * states
     )
 
 
-def _as_model(config: ModelConfig) -> ModelConfig:
+def heads_model(config: ModelConfig) -> ModelConfig:
     """The heads as if they were all layers of a model: each has attention."""
     count = config.nextn_layers
     return msgspec.structs.replace(

@@ -30,9 +30,12 @@ from worker.memory.buffers import (
     weights_bytes,
 )
 from worker.memory.companions import (
+    HEAD_LENGTH,
     adapters_bytes,
+    context_bytes,
     draft_bytes,
     heads_bytes,
+    heads_model,
     num_states_kept,
     room_bytes,
 )
@@ -81,6 +84,8 @@ _ROUNDS = 3
 # It is not asked of more cells, for each of which llama.cpp takes memory even then. Beyond them
 # the buffers grow in proportion.
 _ASKED_CELLS = 1 << 18
+# Parts whose buffers are estimated, unless llama.cpp is asked; it does not tell the last one's.
+_ESTIMATED: tuple[Part, ...] = ("compute", "draft", "embedding", "projector")
 # A size is logged in steps of 10 KiB, of cells for each kind of layer.
 _ROUNDING = 4 * 10_486
 
@@ -116,6 +121,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     kv_bytes_per_token  what one more cell of context costs in the KV cache
     devices             the same bytes by device
     is_asked            llama.cpp said what contexts take; else it is estimated
+    estimated           parts whose buffers are estimated
     newer               what is not known, for the architecture is newer than the worker; None: all
                         is
     """
@@ -146,6 +152,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     fits: bool
     devices: tuple[Placement, ...]
     is_asked: bool = False
+    estimated: tuple[Part, ...] = ()
     newer: str | None = None
 
 
@@ -163,6 +170,7 @@ class AskBuffers(Protocol):
     unified        one pool of cells; else each slot has its own, as far as there are enough
     chunk_outputs  see `ContextOptions`
     shape          of a context for vectors
+    beside         of what guesses tokens: the draft model, or the model's heads
     """
 
     def __call__(
@@ -173,6 +181,7 @@ class AskBuffers(Protocol):
         unified: bool = True,
         chunk_outputs: int,
         shape: EmbeddingShape | None = None,
+        beside: bool = False,
     ) -> ContextBytes: ...
 
 
@@ -183,6 +192,7 @@ class _Said(NamedTuple):
     state      bytes of the recurrent state of a sequence
     compute    bytes that the compute buffer is larger than estimated, of the whole context, of the
                one for vectors beside it, and at first
+    draft      bytes that the context of a draft model or heads is larger than estimated
     """
 
     per_token: int
@@ -190,6 +200,7 @@ class _Said(NamedTuple):
     compute: int
     vectors: int
     first: int
+    draft: int = 0
 
 
 class _Beside(NamedTuple):
@@ -239,7 +250,7 @@ def estimate(
 
     draft: the model that guesses tokens, or None
     adapters, projector: of the model
-    ask: of the model on the CPU; beside GPUs it is not asked
+    ask: of the model, and of what guesses, on the CPU; beside GPUs it is not asked
 
     What the settings leave open is chosen in this order:
 
@@ -261,14 +272,20 @@ def estimate(
     for _ in range(_ROUNDS if ask is not None and not memory.devices else 0):
         assert ask is not None
         sizes = plan.num_cells, plan.num_slots
-        beside = beside._replace(said=_ask_sizes(config, settings, plan, ask))
+        beside = beside._replace(said=_ask_sizes(config, settings, plan, ask, draft))
         plan = _fit(config, settings, memory, beside)
         if (plan.num_cells, plan.num_slots) == sizes:
             break
     return plan
 
 
-def _ask_sizes(config: ModelConfig, settings: Settings, plan: MemoryPlan, ask: AskBuffers) -> _Said:
+def _ask_sizes(
+    config: ModelConfig,
+    settings: Settings,
+    plan: MemoryPlan,
+    ask: AskBuffers,
+    draft: ModelConfig | None,
+) -> _Said:
     """What the library says of a plan's sizes."""
     slots, cells = plan.num_slots, min(plan.num_cells, _ASKED_CELLS)
     settings = msgspec.structs.replace(settings, parallel=slots)
@@ -286,12 +303,19 @@ def _ask_sizes(config: ModelConfig, settings: Settings, plan: MemoryPlan, ask: A
     pieces = msgspec.structs.replace(settings, ubatch_size=min(settings.ubatch_size, PIECE_ROWS))
     first = ask(pieces, cells, unified=False, chunk_outputs=0)
     own = _own(cells, slots)
+    more = outputs = 0
+    if draft is None and settings.uses_heads:
+        draft, outputs = heads_model(config), HEAD_LENGTH * slots
+    if draft is not None:
+        found = ask(settings, cells, chunk_outputs=outputs, beside=True)
+        more = found.kv + found.compute - context_bytes(draft, settings, cells)
     return _Said(
         _bytes_each(whole.kv, cells, per_token),
         _bytes_each(whole.recurrent, slots, _states(config, settings)),
         whole.compute - compute_bytes(step_bytes(config, settings, cells)),
         vectors,
         first.compute - used_bytes(config, settings, cells, seen_cells=own),
+        more,
     )
 
 
@@ -432,6 +456,8 @@ def _sum(
         parts["draft"] = draft_bytes(beside.draft, settings, num_cells, memory.packed)
     elif settings.uses_heads:
         parts["draft"] = heads_bytes(config, settings, num_cells)
+    if said and "draft" in parts:
+        parts["draft"] += said.draft
     if beside.projector is not None:  # in a process that reads the vocabulary too
         parts["projector"] = beside.projector.size_bytes + beside.projector.compute_bytes
         parts["process"] = 2 * parts["process"] + media_bytes(config, settings, num_cells)
@@ -505,6 +531,7 @@ def _sum(
         fits=holds and cache <= spare,
         devices=devices,
         is_asked=said is not None,
+        estimated=tuple(part for part in _ESTIMATED[3 * bool(said) :] if part in parts),
         newer=doubt(config.architecture),
     )
 

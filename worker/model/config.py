@@ -51,6 +51,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
                                    neither experts nor what rows are looked up in
     expert_bytes                   those of each layer's experts; empty: there are none
     overrides                      keys that the file does not say so
+    decision_type                  the family of a model that was trained for decisions
 
     Of a vocabulary without a model all sizes but `vocab_size` may be 0.
     """
@@ -105,6 +106,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     tokenizer: TokenizerConfig | None
     sampling: SamplingDefaults
     overrides: tuple[Override, ...] = ()
+    decision_type: str | None = None
 
     @property
     def path(self) -> str:
@@ -237,6 +239,7 @@ def config_of(header: Header) -> ModelConfig:
         shared_kv_layers=count(".attention.shared_kv_layers") or 0,
         nextn_layers=count(".nextn_predict_layers") or 0,
         causal=True if causal is None else causal,
+        decision_type=fields.word(".decision.type") or None,
         norm_epsilon=first_number(
             fields,
             ".attention.layer_norm_rms_epsilon",

@@ -6,10 +6,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextvars import Context
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from worker import log
 from worker.errors import NotFoundError
@@ -64,18 +64,39 @@ _MOST = 100
 OTHER = "other"
 
 
+class LineSums(Protocol):
+    """Lines of batches, and what answers them.
+
+    outcomes  lines since the start: `completed` and `failed`
+    """
+
+    num_running: int
+    outcomes: Counter[str]
+
+    @property
+    def num_waiting(self) -> int: ...
+
+    def start(self, width: int) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
 class Outcomes:
     """Sums since the start; they only grow.
 
     by_route  (route, status) -> answers; `other` are paths that are no route
     errors    (code, status) -> answers that told of an error, also in the middle of a stream
     usage     name of a key -> what its requests used, once they have ended
+    reasons   (word,) -> requests of whose prompt the cache gave no more for this reason
+    batches   lines of batches that wait, run and were answered; None: there are none
     """
 
     def __init__(self) -> None:
         self.by_route: Counter[tuple[str, str]] = Counter()
         self.errors: Counter[tuple[str, str]] = Counter()
         self.usage: dict[str, AccountUsage] = {}
+        self.reasons: Counter[tuple[str]] = Counter()
+        self.batches: LineSums | None = None
 
     def note(self, route: str | None, status: int | None, code: str | None) -> None:
         """One has ended.
@@ -175,6 +196,16 @@ def _tell(ended: EndedRequest, num_sequences: int, param: str | None) -> None:
     log.get("service").info("request", console=_sentence(ended, num_sequences, param), **fields)
 
 
+def _tell_reason(ended: EndedRequest) -> None:
+    log.get("cache").debug(
+        "prompt",
+        reason=ended.cache_reason,
+        prompt_tokens=ended.prompt_tokens,
+        cached_tokens=ended.cached_tokens,
+        x_request_id=ended.id,
+    )
+
+
 def _sentence(ended: EndedRequest, num_sequences: int, param: str | None) -> str:
     """The same for people."""
     status = "client left" if ended.status is None else str(ended.status)
@@ -205,6 +236,7 @@ class Journal:
     lines       of the log
     outcomes    how all requests were answered
     quotas      what keys may ask in a minute
+    on_ready    goes on with what the last process has left, once there is a model
     spans       gets each request that ended and was work or refused; None: without --otel
     closing     set when the process begins to leave: who watches is told so
     """
@@ -222,6 +254,7 @@ class Journal:
         self.quotas = Quotas()
         self.lines = Lines() if lines else None
         self.spans: Spans | None = None
+        self.on_ready: Callable[[], None] | None = None
         self.closing = asyncio.Event()
         self._live: dict[RequestRecord, None] = {}  # in the order of their coming
 
@@ -266,8 +299,11 @@ class Journal:
         ended = record.summary(self.model)
         if record.quota is not None:
             record.quota.take_tokens(ended.prompt_tokens + ended.generated_tokens)
-        if record.account.name:
+        if record.account.name and record.is_used:
             self.outcomes.note_usage(record.account.name, ended)
+        if ended.cache_reason is not None:
+            self.outcomes.reasons[(ended.cache_reason,)] += 1
+            Context().run(_tell_reason, ended)
         self.recent.appendleft(ended)
         self.num_ended += 1
         self.num_errors += ended.outcome == "error"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from worker.account import NOBODY
 from worker.errors import CancelledError, LeftError
+from worker.http import paths
 from worker.requests.quota import Quota
 from worker.requests.views import EndedRequest, LiveRequest, Outcome
 
@@ -44,7 +45,9 @@ class RequestRecord:
     unknown    fields of its body that are not known and would change the answer
     trace      headers that name the span in which its client asks
     account    whose key it has
+    owner      digest of that key; empty: there is none
     quota      what that may ask in a minute; None: as much as it likes
+    priority   of its work, if that has none of its own
     """
 
     __slots__ = (
@@ -60,7 +63,9 @@ class RequestRecord:
         "id",
         "is_early",
         "is_poll",
+        "owner",
         "pattern",
+        "priority",
         "quota",
         "route",
         "streaming",
@@ -80,7 +85,9 @@ class RequestRecord:
         self.trace: dict[str, str] = {}
         self.unknown: tuple[str, ...] = ()
         self.account = NOBODY
+        self.owner = ""
         self.quota: Quota | None = None
+        self.priority = 0
         self._journal = journal
         self._began = time.monotonic()
         self._status: int | None = None
@@ -98,6 +105,13 @@ class RequestRecord:
         """Whether a span tells of it: it was work, or wanted to be."""
         posted = self.pattern is not None and self.pattern.startswith("POST ")
         return self.work is not None or posted
+
+    @property
+    def is_used(self) -> bool:
+        """Whether it counts as its key's usage: it was work, or was refused where that is asked
+        for."""
+        method, _, path = (self.pattern or "").partition(" ")
+        return self.work is not None or (method == "POST" and path in paths.COMPUTING)
 
     @property
     def num_sequences(self) -> int:
@@ -197,6 +211,7 @@ class RequestRecord:
         sums = None if work is None else work.sums(now)
         first = None if sums is None else sums.first_token
         speed = None if work is None or sums is None else work.whole_speed(sums)
+        trace = None if work is None or work.tracer is None else work.tracer.trace
         return EndedRequest(
             id=self.id,
             correlation_id=self.correlation_id,
@@ -213,6 +228,7 @@ class RequestRecord:
             cached_tokens=0 if sums is None else sums.cached_tokens,
             generated_tokens=0 if sums is None else sums.generated_tokens,
             tokens_per_second=None if speed is None else round(speed, 2),
+            cache_reason=None if trace is None else trace.reason,
         )
 
     def _outcome(self) -> Outcome:
@@ -234,6 +250,12 @@ class RequestRecord:
 _current: ContextVar[RequestRecord | None] = ContextVar("record", default=None)
 current = _current.get
 enter = _current.set
+
+
+def current_owner() -> str:
+    """Whose request is at hand, see `Auth.owner`; empty for all where there are no keys."""
+    record = current()
+    return "" if record is None else record.owner
 
 
 def note(error: Exception) -> None:

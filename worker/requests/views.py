@@ -115,6 +115,7 @@ class EndedRequest(msgspec.Struct, frozen=True):
     wait_s            in the queue
     first_token_s     from its coming to its first token; None: there was none
     tokens_per_second from the first token to the last
+    cache_reason      why no more of the prompt came from the cache; None: it generated no text
     """
 
     id: str
@@ -132,6 +133,7 @@ class EndedRequest(msgspec.Struct, frozen=True):
     cached_tokens: int
     generated_tokens: int
     tokens_per_second: float | None
+    cache_reason: str | None = None
 
 
 class LiveReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,7 +156,8 @@ class LiveReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AccountUsage(msgspec.Struct):
-    """What the requests of one key used. Sums since the start; they only grow.
+    """What the requests of one key used. Sums since the start, with --state-dir since the first
+    one; they only grow. Requests that compute nothing do not count.
 
     requests       that ended, refused ones among them
     cached_tokens  of the prompts' tokens, that were found

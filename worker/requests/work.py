@@ -11,6 +11,7 @@ from worker.engine.request import Request
 from worker.engine.sequence import Delta, SequenceStatus
 from worker.engine.stream import Lane, Stream
 from worker.errors import WorkerError
+from worker.requests.tracer import PromptTracer
 
 # Seconds over which the speed of a request that runs is told, and those between two looks at it.
 _SPAN_S = 4.0
@@ -41,6 +42,7 @@ class RequestWork:
     was_cut        whether an answer ended by its length
     was_left       whether its client left while it ran
     error          the first error that one of its sequences ended in
+    tracer         says what the cache gave; None: nobody asks, as of what only scores
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class RequestWork:
         self.was_cut = self.was_left = False
         self.error: WorkerError | None = None
         self.on_end: Callable[[], None] = _nothing
+        self.tracer: PromptTracer | None = None
         self.max_tokens = 0
         self._lengths: dict[str, int] = {}
         for request in requests:
@@ -99,6 +102,8 @@ class RequestWork:
         self.error = self.error or delta.error
         self.was_cut = self.was_cut or delta.finish_reason == "length"
         self._running.discard(delta.id)
+        if self.tracer is not None:
+            self.tracer.end(delta)
         if not self._running:
             self._end()
 
@@ -109,6 +114,8 @@ class RequestWork:
         for name in self._running:
             self._look(name)
         self._running.clear()
+        if self.tracer is not None:
+            self.tracer.close({name: seen.admitted for name, seen in self._seen.items()})
         self._end()
 
     def _end(self) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from worker import log
 from worker.api.answer.shapes import error_body
 from worker.api.page import page
-from worker.errors import NotAuthenticatedError, RequestError, UnavailableError, WorkerError
+from worker.errors import RequestError, UnavailableError, WorkerError
 from worker.http import paths
 from worker.http.connections import ENTER, GUEST, WIRE
 from worker.http.headers import Auth, Cors, ids_of
@@ -48,7 +48,8 @@ class Gate:
         self._opened = asyncio.Event()
         self._worker = worker
         self._journal = journal
-        self.auth = Auth(worker.settings.api_key, worker.settings.api_key_file)
+        given = worker.settings
+        self.auth = Auth(given.api_key, given.api_key_file, trusts=given.trust_account)
         settings = worker.settings
         self._cors = Cors(settings.cors)
         own = ",".join(filter(None, (settings.host, settings.public_host)))
@@ -179,7 +180,8 @@ class Gate:
         state, path = self._worker.state, scope["path"]
         try:
             record.account = self.auth.check(path, scope["headers"])
-        except NotAuthenticatedError as error:
+            record.owner = self.auth.owner(scope["headers"], record.account)
+        except RequestError as error:
             return error
         record.quota = self._journal.quotas.of(record.account)
         if GUEST in scope and path not in paths.HEALTH:

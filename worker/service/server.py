@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from worker import log
 from worker.errors import UsageError, WorkerError
@@ -31,6 +31,10 @@ from worker.lifecycle.worker import Worker
 from worker.requests.journal import Journal
 from worker.service.gate import Gate
 from worker.settings import Settings
+
+if TYPE_CHECKING:
+    from worker.database.database import Database
+    from worker.service.kept_usage import KeptUsage
 
 # The routes are imported then, though the weights may still not be reached: a disk may be slow, and
 # who follows the load or stops it needs a route.
@@ -70,6 +74,7 @@ async def serve(
     if settings.otel:
         _check_spans()
     _raise_file_limit()
+    database = _open_database(settings)
     sockets = listen(settings.host, settings.port)
     host, port = sockets[0].getsockname()[:2]
     worker.url = url_of(host, port)
@@ -88,7 +93,9 @@ async def serve(
     server = server_of(gate, connections, gate.at_once)
     serving = asyncio.create_task(server.serve(sockets=sockets))
     await asyncio.sleep(0)  # it listens before anything else is imported
-    routes = asyncio.create_task(_open(gate, worker, journal))
+    routes = asyncio.create_task(_open(gate, worker, journal, database))
+    usage = None if database is None else _kept_usage(database, journal)
+    keeping = [] if usage is None else [asyncio.create_task(usage.keep())]
     beside = asyncio.create_task(_look_at_templates(worker, routes))
     loading = asyncio.create_task(_become_ready(worker, journal, beside, host, port))
     ends = [
@@ -102,6 +109,8 @@ async def serve(
     finally:
         began = time.monotonic()
         journal.closing.set()
+        if journal.outcomes.batches is not None:
+            await journal.outcomes.batches.stop()
         await worker.drain()
         server.should_exit = True
         await asyncio.wait([serving, loading], timeout=LAST_BYTES_S)
@@ -115,9 +124,13 @@ async def serve(
         # An answer that is still under way may use the model, and what was given up as well.
         closing = asyncio.to_thread(worker.close, free=serving.done() and worker.is_quiet())
         await asyncio.gather(closing, _send_spans(journal, left))
+        if usage is not None:
+            await usage.write()
+        if database is not None:
+            await in_thread("database", database.close)
         if journal.lines is not None:
             journal.lines.close()
-        for task in (*ends, serving, loading, beside, routes):
+        for task in (*ends, *keeping, serving, loading, beside, routes):
             task.cancel()
     if worker.error is not None:
         raise worker.error
@@ -150,7 +163,22 @@ def _own_threads() -> ThreadPoolExecutor:
     return threads
 
 
-async def _open(gate: Gate, worker: Worker, journal: Journal) -> Any:
+def _open_database(settings: Settings) -> Database | None:
+    """What --state-dir keeps. SQLite is imported for who wants it, which takes 4 ms."""
+    if settings.state_dir is None:
+        return None
+    from worker.database.database import Database
+
+    return Database(settings.state_dir)
+
+
+def _kept_usage(database: Database, journal: Journal) -> KeptUsage:
+    from worker.service.kept_usage import KeptUsage
+
+    return KeptUsage(database, journal.outcomes)
+
+
+async def _open(gate: Gate, worker: Worker, journal: Journal, database: Database | None) -> Any:
     """Import and make the application behind the gate, while native code loads the weights."""
 
     def make() -> Any:
@@ -161,7 +189,7 @@ async def _open(gate: Gate, worker: Worker, journal: Journal) -> Any:
             import_module("worker.lifecycle.manager")
             from worker.service.app import create_app
 
-            app = create_app(worker, journal)
+            app = create_app(worker, journal, database)
         if worker.settings.otel:
             with worker.time_part("spans"):
                 from worker.requests.spans import Spans
@@ -190,7 +218,11 @@ async def _look_at_templates(worker: Worker, routes: asyncio.Task[Any]) -> None:
 
 
 async def _become_ready(
-    worker: Worker, journal: Journal, beside: asyncio.Task[None], host: str, port: int
+    worker: Worker,
+    journal: Journal,
+    beside: asyncio.Task[None],
+    host: str,
+    port: int,
 ) -> None:
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_SHORT_INTERVAL_S)
@@ -203,6 +235,11 @@ async def _become_ready(
         from worker.lifecycle.manager import Manager
 
         journal.speeds.start(worker.loaded.engine)
+        if journal.on_ready is not None:
+            journal.on_ready()
+        if journal.outcomes.batches is not None:
+            # As many again are made ready while those of the slots run.
+            journal.outcomes.batches.start(2 * worker.loaded.plan.num_slots)
         Manager(worker, worker.loaded, host, port).start()
 
 

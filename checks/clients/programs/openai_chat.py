@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from typing import Any
 
 import openai
@@ -27,6 +29,27 @@ def user(text: str) -> dict[str, Any]:
 def chat(url: str) -> Any:
     create = client(url).chat.completions.create
     return create(model="m", messages=[user(scene.HELLO)]).choices[0].message.content
+
+
+def batch(url: str) -> Any:
+    """The batch example of OpenAI's documentation."""
+    openai_client = client(url)
+    body = {"model": "m", "messages": [user(scene.HELLO)]}
+    lines = [
+        {"custom_id": f"r{n}", "method": "POST", "url": "/v1/chat/completions", "body": body}
+        for n in range(3)
+    ]
+    data = "\n".join(map(json.dumps, lines)).encode()
+    file = openai_client.files.create(file=("in.jsonl", data), purpose="batch")
+    made = openai_client.batches.create(
+        input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h"
+    )
+    while made.status in ("validating", "in_progress", "finalizing"):
+        time.sleep(0.1)
+        made = openai_client.batches.retrieve(made.id)
+    content = openai_client.files.content(made.output_file_id or "").text
+    found = [json.loads(line) for line in content.splitlines()]
+    return [each["response"]["body"]["choices"][0]["message"]["content"] for each in found]
 
 
 def stream(url: str) -> Any:
@@ -96,6 +119,24 @@ def response_stream(url: str) -> Any:
     return "".join(deltas)
 
 
+def response_resume(url: str) -> Any:
+    """Leave after some events, and read the rest from there."""
+    responses = client(url).responses
+    begun = responses.create(model="m", input=scene.HELLO, background=True, stream=True)
+    events: list[Any] = []
+    for event in begun:
+        events.append(event)
+        if len(events) == 6:
+            break
+    begun.close()
+    name, last = events[0].response.id, events[-1].sequence_number
+    events += responses.retrieve(name, stream=True, starting_after=last)
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    deltas = [event.delta for event in events if event.type == "response.output_text.delta"]
+    assert "".join(deltas) == events[-1].response.output_text
+    return "".join(deltas)
+
+
 def response_parse(url: str) -> Any:
     parsed = client(url).responses.parse(model="m", input=scene.PET, text_format=Pet)
     return parsed.output_parsed.model_dump()
@@ -123,6 +164,7 @@ def response_loop(url: str) -> Any:
 
 scene.tell(
     chat=chat,
+    batch=batch,
     stream=stream,
     parse=parse,
     loop=loop,
@@ -130,6 +172,7 @@ scene.tell(
     required=required,
     response=response,
     response_stream=response_stream,
+    response_resume=response_resume,
     response_parse=response_parse,
     response_loop=response_loop,
 )

@@ -11,6 +11,7 @@ from multidict import CIMultiDict
 
 from gguf_fleet.errors import RefusedError
 from gguf_fleet.front.asked import BodyHead, head_of, unpack
+from gguf_fleet.front.partial import HEADER, WRITTEN, PartialAnswer, is_streamed
 from gguf_fleet.front.refusals import MESSAGES, OLLAMA, headers_of, refusal_reply
 
 # What a worker reads at most, and how long it waits for it.
@@ -30,6 +31,9 @@ class ClientCall:
     status   of the answer, once one has begun
     ids      of the request: its client's own, or ours
     is_waiting  a stream was opened to say that there is nothing to say yet
+    plain_body, partial
+                of a stream that can go on at another replica: its body unpacked, and what the
+                client has of it
     """
 
     def __init__(self, request: web.Request, *, is_last: bool = False) -> None:
@@ -42,12 +46,16 @@ class ClientCall:
         self._raw, mark, query = request.raw_path.partition("?")
         self._query = mark + query
         self.headers = request.headers.copy()
+        for name in (HEADER, WRITTEN):  # the relay's own
+            self.headers.popall(name, None)
         self.ids = _ids_of(self.headers)
         # One id, whichever replica is asked.
         self.headers[_ID] = self.ids["request_id"]
         self.body = b""
+        self.plain_body = b""
         self.asked = BodyHead()
         self.is_waiting = False
+        self.partial: PartialAnswer | None = None
 
     @property
     def status(self) -> int | None:
@@ -80,12 +88,14 @@ class ClientCall:
         if self.body:
             plain = unpack(self.body, self.headers.get("content-encoding", ""), BODY_BYTES)
             self.asked = head_of(plain, self.headers.get("content-type", ""))
+            if plain and is_streamed(self.method, self.path, self.asked.stream):
+                self.plain_body, self.partial = plain, PartialAnswer()
         else:
             self.asked = BodyHead()
 
     async def begin(self, status: int, headers: CIMultiDict[str]) -> None:
-        """Send the answer's head, unless the client has got one while it waited."""
-        if self.is_waiting:
+        """Send the answer's head, unless the client has got one already."""
+        if self.is_waiting or self._out is not None:
             self.is_waiting = False
             return
         out = web.StreamResponse(status=status, headers=headers)
@@ -105,6 +115,10 @@ class ClientCall:
             self.is_waiting = False
             await self.out.write_eof(event_of(self.path, body))
             return
+        if self._out is not None:  # blanks of an answer that another replica did not give
+            await self.out.write(body)
+            self.cut()
+            return
         headers = headers.copy()
         headers.setdefault(_ID, self.ids["request_id"])
         headers["content-length"] = str(len(body))
@@ -120,7 +134,12 @@ class ClientCall:
             head = {"content-type": kind, "cache-control": "no-cache", _ID: self.ids["request_id"]}
             await self.begin(200, CIMultiDict(head))
             self.is_waiting = True
-        await self.out.write(_COMMENT)
+        await self.say(_COMMENT)
+
+    async def say(self, comment: bytes) -> None:
+        """Write a comment into a stream of events that has begun."""
+        if self.asked.stream is True and not self.path.startswith(OLLAMA):
+            await self.out.write(comment)
 
     async def answer_json(self, value: object, status: int = 200) -> None:
         await self.answer(status, msgspec.json.encode(value), CIMultiDict(_JSON))

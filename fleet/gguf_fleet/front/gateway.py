@@ -4,6 +4,7 @@ body's `model`, path's model        a replica of that model, by affinity
 /models/NAME/...                    a replica of that model, any path of the worker
 /replicas/ID/...                    that replica
 a job's stream, /cancel             the replica that has the job
+/v1/streams/ID, /v1/responses/ID    the replica that has it
 /health /fleet /metrics /v1/models  what the fleet says of itself
 """
 
@@ -29,9 +30,15 @@ _HEALTH = frozenset({
 _SHUTDOWN = ("/shutdown", "/v1/shutdown", "/v1/admin/shutdown")
 _ONE_REQUEST = "/v1/requests/"
 _MODELS = "/v1/models/"
+# What one replica has, and none says which: it is the one that does not answer 404.
+_HELD = ("/v1/streams/", "/v1/responses/resp_", "/responses/resp_")
+# Kept by one replica.
+_STATEFUL = ("/v1/files", "/v1/batches")
 # The same whatever the model is.
 _COMMON = frozenset({"/openapi.json", "/version", "/api/version"})
 _ENDING = "/cancel"
+# In which workers are told whose key a request has; a client's own goes no further.
+_ACCOUNT = "x-account"
 # Where KubeRay asks whether a pod serves; as Ray's own proxy answers.
 _SERVES = "/-/healthz"
 
@@ -94,10 +101,14 @@ class Gateway:
         return call.out
 
     def _check(self, call: ClientCall) -> None:
-        """Raise RefusedError without the key, and for what nobody may."""
+        """Raise RefusedError without the key, and for what nobody may. Workers believe what a call
+        says of its account from now on."""
+        call.headers.popall(_ACCOUNT, None)
         if call.path == _SERVES or call.path in _HEALTH:
             return
-        self._auth.check(call.headers.get("x-api-key"), call.headers.get("authorization"))
+        account = self._auth.check(call.headers.get("x-api-key"), call.headers.get("authorization"))
+        if account:
+            call.headers[_ACCOUNT] = account
         if call.path.endswith(_SHUTDOWN):
             raise RefusedError(403, "A fleet is stopped where it was started.")
 
@@ -141,12 +152,23 @@ class Gateway:
             model = next(iter(self._roster.affinities))
         else:
             model = ""
+        if call.path.startswith(_STATEFUL):
+            raise RefusedError(
+                501,
+                "Files and batches are those of one replica: ask /replicas/ID/v1/batches, with ID "
+                "from /fleet.",
+            )
         if (job := jobs.read_by(call.path)) is not None:
             return await self._read_job(call, job)
         if call.path == jobs.CANCEL or (
             call.path.startswith(_ONE_REQUEST) and call.path.endswith(_ENDING)
         ):
             return await self._end(call)
+        if call.path.startswith(_HELD):
+            members = self._roster.members(model) if model else None
+            everyone = [member for _, member in self._roster.all()]
+            await relay.to_holder(call, everyone if members is None else members)
+            return model
         model = model or self._model_of(call)
         await relay.to_model(call, model)
         return model

@@ -22,6 +22,9 @@ class Meters:
         self._answers = self._counter("requests", "Requests answered.", "model", "status")
         self._routed = self._counter("routed", "Requests that a replica accepted.", "model")
         self._retries = self._counter("retries", "Further replicas asked for a request.", "model")
+        self._continued = self._counter(
+            "continued", "Streams that another replica went on with.", "model"
+        )
         self._left = self._counter("left", "Clients that left before their answer ended.", "model")
         self._members = self._gauge("replicas", "Replicas that are ready.", "model")
         self._loads = self._gauge("replica_requests", "Requests under way.", "model", "replica")
@@ -41,6 +44,10 @@ class Meters:
     def count_retry(self, model: str) -> None:
         """A further replica is asked for the same request."""
         self._retries.labels(model).inc()
+
+    def count_continuation(self, model: str) -> None:
+        """A replica goes on with a stream that another one has begun."""
+        self._continued.labels(model).inc()
 
     def count_leaver(self, model: str) -> None:
         self._left.labels(model).inc()

@@ -18,6 +18,7 @@ _TYPES = {
     408: ("timeout_error", "timeout_error"),
     413: ("invalid_request_error", "request_too_large"),
     429: ("rate_limit_error", "rate_limit_error"),
+    501: ("not_supported_error", "invalid_request_error"),
     503: ("unavailable_error", "overloaded_error"),
 }
 

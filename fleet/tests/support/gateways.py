@@ -112,9 +112,11 @@ def gateway(
 
 
 @contextmanager
-def gateway_over(roster: Roster, *, key: str | None = None) -> Generator[str]:
-    """A gateway that looks at this roster."""
-    made = OpenGateway(roster, None if key is None else KeyFile("keys", (key,)))
+def gateway_over(
+    roster: Roster, *, key: str | None = None, keys: KeyFile | None = None
+) -> Generator[str]:
+    """A gateway that looks at this roster. keys: several, or key: one"""
+    made = OpenGateway(roster, keys if key is None else KeyFile("keys", (key,)))
     try:
         yield made.url
     finally:
@@ -140,6 +142,7 @@ class Impostor:
     """Poses as a worker: keeps what it is asked, and says what it is told to.
 
     parts   of the answer's body, sent one by one
+    marks   it says that its events are marked for a relay
     breaks  the connection ends without the body's end
     waits   for this after the first part
     said    how many parts were sent
@@ -151,12 +154,14 @@ class Impostor:
         status: int = 200,
         kind: str = "application/json",
         breaks: bool = False,
+        marks: bool = False,
         waits: threading.Event | None = None,
     ) -> None:
         self.parts = parts
         self.status = status
         self.kind = kind
         self.breaks = breaks
+        self.marks = marks
         self.waits = waits
         self.said = 0
         self.asked: list[tuple[Mapping[str, str], str, bytes]] = []
@@ -165,6 +170,7 @@ class Impostor:
         """One request."""
         self.asked.append((request.headers, request.raw_path, await request.read()))
         headers = {"content-type": self.kind, "x-theirs": "1"}
+        headers |= {"x-relay-marks": "on"} if self.marks else {}
         out = web.StreamResponse(status=self.status, headers=headers)
         await out.prepare(request)
         for part in self.parts:

@@ -9,11 +9,9 @@ from typing import Any, cast
 
 import msgspec
 
-from worker.api.decisions import openai, systemone
 from worker.api.decisions.openai_schemas import DecisionRequest
 from worker.api.decisions.question import AnswerReading, Decision
 from worker.api.decisions.request_body import DecisionBody, read_decision
-from worker.api.decisions.systemone import as_unprocessable
 from worker.api.decisions.systemone_schemas import SystemOneRequest
 from worker.api.intake.media_inputs import MediaInputs
 from worker.model.calibration import PROMPT_VERSION
@@ -54,9 +52,9 @@ def body_of(
 
 def openai_decision(body: Any, media: MediaInputs | None = None) -> Decision:
     """What a body of OpenAI's asks."""
-    asked = body_of(body, DecisionRequest).asked
-    assert isinstance(asked, DecisionRequest)
-    return openai.decision_of(asked, media or MediaInputs())
+    given = body_of(body, DecisionRequest)
+    assert isinstance(given.asked, DecisionRequest)
+    return given.decision(media or MediaInputs())
 
 
 def system_one_decision(
@@ -64,10 +62,8 @@ def system_one_decision(
 ) -> Decision:
     """What a body of System One asks."""
     given = body_of(body, SystemOneRequest, content_type)
-    asked = given.asked
-    assert isinstance(asked, SystemOneRequest)
-    with as_unprocessable((*asked.questions, *(asked.assets or {}))):
-        return systemone.decision_of(asked, given.parts, media or MediaInputs())
+    assert isinstance(given.asked, SystemOneRequest)
+    return given.decision(media or MediaInputs())
 
 
 def reading(*probabilities: float, temperature: float | None = None) -> AnswerReading:

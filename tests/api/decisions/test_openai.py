@@ -265,6 +265,17 @@ def with_json(data: Any) -> dict[str, Any]:
                 {"type": "function_call_output", "call_id": "a", "output": "x"}]),
             "input[1].call_id",
         ),
+        (
+            b'{"input": "x", "questions": [{"type": "predicate", "instructions": "a"},'
+            b'{"type": "predicate", "instructions": "a", "instructions": "b"}]}',
+            "questions[1].instructions",
+        ),
+        (
+            b'{"questions": [{"type": "predicate", "instructions": "a"}], "input": ['
+            b'{"role": "user", "content": [{"type": "input_json",'
+            b'"data": {"a": {"b.c": 1, "b.c": 2}}}]}]}',
+            "input[0].content[0].data.a.b.c",
+        ),
         (with_json([1]), "input[0].content[0].data[0]"),
         (with_json(inner(33)), "input[0].content[0].data"),
         (with_json({"a": list(range(10_000))}), "input[0].content[0].data"),

@@ -305,10 +305,20 @@ def test_temperature_never_changes_the_choice() -> None:
     assert read.temperature == 2.0
 
 
-@pytest.mark.parametrize("worst", [-math.inf, math.nan])
-def test_no_made_up_uniform(worst: float) -> None:
-    """Where no option has a probability the answer is an error."""
-    asked, scores = asked_of([[worst, worst]])
+@pytest.mark.parametrize(
+    "values",
+    [
+        [[-math.inf, -math.inf]],
+        [[math.nan, math.nan]],
+        [[-1.0, math.nan]],
+        [[math.nan, -math.inf]],
+        [[-math.inf, -1.0], [-1.0, -math.inf]],
+    ],
+)
+def test_no_made_up_uniform(values: list[list[float]]) -> None:
+    """Where no option has a probability in all orders, or one is no number, the answer is an
+    error."""
+    asked, scores = asked_of(values)
     with pytest.raises(BackendError):
         Plan(None, (asked,), 0).readings(scores)  # pyright: ignore[reportArgumentType]
 

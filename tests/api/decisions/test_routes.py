@@ -84,6 +84,17 @@ def test_a_state_wherever_it_comes(server: Server, path: str) -> None:
     assert refused.json()["detail"][0]["loc"] == ["body", "questions", "a", "type"]
 
 
+def test_a_wrong_question_has_its_place(server: Server) -> None:
+    """Each API tells it in its own form."""
+    body = {**OPENAI, "questions": [{"type": "predicate", "instructions": ""}]}
+    refused = server.post(body, "/v1/decisions")
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "questions[0].instructions"
+    refused = server.post({**SYSTEM_ONE, "questions": {"a.b": {"type": "noul"}}}, "/v1/systemone")
+    assert refused.status_code == 422
+    assert refused.json()["detail"][0]["loc"] == ["body", "questions", "a.b"]
+
+
 def test_usage_tells_of_the_request(server: Server) -> None:
     """It is the same where the state comes from the cache."""
     counts = [answers(server, OPENAI, "/v1/decisions")["usage"] for _ in range(2)]

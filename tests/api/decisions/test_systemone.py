@@ -197,6 +197,15 @@ def refusal(body: Any, content_type: str = "application/json") -> UnprocessableE
     return caught.value
 
 
+STATE = b'"state": "x"'
+
+
+def twice(state: bytes, before: bytes = b"") -> bytes:
+    """A body in which a name may stand twice: `before` is the question a.b, and the next one's."""
+    asks = b'{"type": "noul", "instructions": "z"}'
+    return b'{%s, "questions": {"a.b": %s%s}}' % (state, before, asks)
+
+
 @for_each(
     ("body", "location"),
     [
@@ -242,6 +251,32 @@ def refusal(body: Any, content_type: str = "application/json") -> UnprocessableE
         # Half a character, which elsewhere is read as U+FFFD.
         (b'{"state": "\\ud83d", "questions": {"a": 5}}', ["questions", "a"]),
         (b'{"state": "x", "questions": {"a": 5, "b": "\\ud83d"}}', ["questions", "a"]),
+        # Names with dots, and without a character.
+        (
+            asked(**{"a.b": {"type": "choice", "criteria": {"x.y[0]": 5}}}),
+            ["questions", "a.b", "criteria", "x.y[0]"],
+        ),
+        (
+            asked(**{"a": {"type": "choice", "criteria": {"x": 5}}, "a.criteria": BROKEN}),
+            ["questions", "a", "criteria", "x"],
+        ),
+        (asked(**{" ": BROKEN}), ["questions", " "]),
+        (
+            asked(a={"type": "choice", "criteria": {"x": None, "": None}}),
+            ["questions", "a", "criteria", ""],
+        ),
+        (asked(a={"type": "score", "criteria": ["x", {}]}), ["questions", "a", "criteria", 1]),
+        (asked(a={"type": "noul", "instructions": [], "criteria": {}}), ["questions", "a"]),
+        # One of two would be lost.
+        (b'{"state": "x", "state": "y", "questions": {"a": 5}}', ["questions", "a"]),
+        (twice(b'"state": "x", "state": "y"'), ["state"]),
+        (twice(b'"state": {"k.l": [{"m": 1, "m": 2}]}'), ["state", "k.l", 0, "m"]),
+        (twice(STATE, b'{"type": "noul"}, "a.b": '), ["questions", "a.b"]),
+        (
+            twice(STATE, b'{"type": "choice", "criteria": {"y.z": "1", "y.z": null}}, "b": '),
+            ["questions", "a.b", "criteria", "y.z"],
+        ),
+        (twice(b'"state": ' + DEEP), []),
         (asked(**{"[...]": {"type": "[...]", "criteria": [5]}}), ["questions", "[...]", "type"]),
     ],
 )  # fmt: skip

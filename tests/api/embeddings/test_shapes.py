@@ -13,7 +13,8 @@ import pytest
 from tests.support.cases import for_each
 from tests.support.models.embedders import YES_NO, Embedder, write_qwen3
 from tests.support.programs.processes import Server, serving
-from worker.api.embeddings.encoding import KINDS, encode
+from worker.api.embeddings.encoding import encode
+from worker.api.intake.embeddings import KINDS
 
 TEXTS = ["the rain in spain", "is it wet?", "the sun"]
 QUESTION = "is it wet?"
@@ -203,7 +204,7 @@ def test_words_that_are_not_known(bert: Server) -> None:
         ("/v1/embeddings", {"input": TEXTS, "normalized": False}, '["normalized"]'),
         ("/embed", {"inputs": TEXTS, "prompt_name": "query"}, '["prompt_name"]'),
         ("/v1/embeddings", {"input": TEXTS, "normalized": True, "encoding_type": "float"}, ""),
-        ("/v2/embed", {"texts": TEXTS, "priority": 3, "truncate": "END"}, '["priority"]'),
+        ("/v2/embed", {"texts": TEXTS, "priority": 999, "truncate": "END"}, ""),
         ("/api/embed", {"input": TEXTS, "truncate": True, "keep_alive": "5m"}, ""),
     ]
     for path, body, names in asked:

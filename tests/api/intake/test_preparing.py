@@ -13,10 +13,10 @@ from typing import Any, cast
 import pytest
 
 from tests.support.facts import facts_with
-from worker.api.embeddings.schemas import EmbeddingsRequest
 from worker.api.intake.body import Bodies
+from worker.api.intake.chat.chat_request import ChatRequest
+from worker.api.intake.embeddings import EmbeddingsRequest
 from worker.api.intake.preparing import Preparing
-from worker.api.openai.schemas import ChatRequest
 from worker.budget import Budget
 from worker.engine.stream import Lane
 from worker.errors import LeftError, QueueFullError, RequestError, UnavailableError
@@ -84,11 +84,11 @@ class Scene:
 
     def work(self, name: str, kind: str, budget: Budget) -> str:
         self.asked.append(name)
-        if kind in ("long", "media"):
+        if kind in ("long", "media", "questions"):
             budget.make_way(kind)
             budget.make_way(kind)  # it is there
         self.begun.append(name)
-        if kind in ("slow", "long", "media"):
+        if kind in ("slow", "long", "media", "questions"):
             assert self.go_on.wait(PATIENCE_S)
         if kind == "stoppable":
             while not budget.has_left():
@@ -165,6 +165,20 @@ def test_media_make_only_media_wait() -> None:
         await asyncio.gather(*(tasks[i] for i in range(len(tasks)) if i not in (left, stopped)))
         await scene.until(lambda: scene.preparing.is_idle)
         assert len(scene.begun) == 6
+
+    played(scenario)
+
+
+def test_many_questions_make_only_their_like_wait() -> None:
+    """Two decisions with hundreds of questions are made ready at once, whatever comes beside."""
+
+    async def scenario(scene: Scene) -> None:
+        tasks = [scene.ask(PLAIN, f"q{i}", "questions") for i in range(60)]
+        await scene.until(lambda: len(scene.asked) == len(tasks))
+        assert await scene.ask(PLAIN, "plain") == "plain"
+        assert len(scene.begun) == 3
+        scene.go_on.set()
+        await asyncio.gather(*tasks)
 
     played(scenario)
 

@@ -9,9 +9,9 @@ import pytest
 
 from tests.support.cases import for_each
 from worker.api.anthropic.schemas import MessagesRequest
+from worker.api.intake.chat.chat_request import ChatRequest
 from worker.api.intake.thinking import ChatFields, thinking_of
 from worker.api.ollama.schemas import GenerateRequest, OllamaChatRequest, OllamaOptions
-from worker.api.openai.schemas import ChatRequest
 from worker.api.responses.schemas import ResponseRequest
 from worker.chat.thinking import Thinking, switch_thinking
 from worker.errors import RequestError

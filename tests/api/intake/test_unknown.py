@@ -12,7 +12,7 @@ from tests.support import http
 from tests.support.cases import for_each
 from tests.support.programs.processes import Server, serving
 from worker.api.intake.body import unknown_fields
-from worker.api.openai.schemas import ChatRequest
+from worker.api.intake.chat.chat_request import ChatRequest
 from worker.errors import RequestError
 
 STORY: dict[str, Any] = {"prompt": "Once", "max_tokens": 3, "temperature": 0}

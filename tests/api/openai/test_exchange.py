@@ -6,10 +6,11 @@ import asyncio
 import json
 from typing import Any
 
+from worker.api.intake.chat.chat_request import ChatRequest
 from worker.api.intake.generation import Generation
 from worker.api.intake.prompts import TextPrompt
 from worker.api.openai.exchange import Answer, OpenAIExchange
-from worker.api.openai.schemas import ChatChoice, ChatCompletion, ChatDelta, ChatRequest
+from worker.api.openai.schemas import ChatChoice, ChatCompletion, ChatDelta
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 

@@ -118,7 +118,7 @@ def test_other_fields() -> None:
     [
         ({"conversation": {"id": "c"}}, "conversation", "not offered"),
         ({"prompt": {"id": "p"}}, "prompt", "not offered"),
-        ({"background": True}, "background", "background"),
+        ({"background": True, "store": False}, "store", "background"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input",
          r"input\[0\].content\[0\] is of type input_image"),
         ({"tools": [SKY], "tool_choice": {"type": "web_search"}}, "tool_choice", "is left out"),

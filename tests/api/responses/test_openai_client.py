@@ -97,3 +97,21 @@ def test_errors_are_typed(client: openai.OpenAI) -> None:
         create(client, text={"format": schema})
     assert caught.value.param == "text.format"
     assert create(client).output_text == "3 plus 4 is 7."
+
+
+def test_resume(client: openai.OpenAI) -> None:
+    """A background response whose client left after some events: the client reads the rest."""
+    send: Any = client.responses.create
+    begun, events = send(**ASKED, background=True, stream=True), list[Any]()
+    for event in begun:
+        events.append(event)
+        if len(events) == 5:
+            break
+    begun.close()
+    name: Any = events[0].response.id
+    after = events[-1].sequence_number
+    events += client.responses.retrieve(name, stream=True, starting_after=after)
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert events[-1].type == "response.completed"
+    text = "".join(e.delta for e in events if e.type == "response.output_text.delta")
+    assert text == client.responses.retrieve(name).output_text == "3 plus 4 is 7."

@@ -72,9 +72,10 @@ def test_decision_models_with_heads(family: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("family", ["openjev", "lev", "nimble", "pplx-decider", "lfm2-d1"])
 def test_decision_models_by_labels(family: str, tmp_path: Path) -> None:
-    """Models for decisions that read labels' logits are models like others."""
+    """Models for decisions that read labels' logits are models like others, and known as such."""
     path = write_spoiled(tmp_path, keyed("llama.decision.type", text(family)))
-    assert load_config(path, purpose="generate").architecture == "llama"
+    config = load_config(path, purpose="generate")
+    assert (config.architecture, config.decision_type) == ("llama", family)
 
 
 CODE = re.compile(r"\b[A-Z0-9]+(?:_[A-Z0-9]+)+\b")

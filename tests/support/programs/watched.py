@@ -33,7 +33,8 @@ def doing(*requests: dict[str, Any], **more: Any) -> dict[str, Any]:
                     "model": "demo", "status": 200, "outcome": "stop", "code": None,
                     "ended_at": 1795343300.0, "duration_s": 3.25, "wait_s": 0.0,
                     "first_token_s": 0.2, "prompt_tokens": 30,
-                    "cached_tokens": 0, "generated_tokens": 50, "tokens_per_second": 44.0}],
+                    "cached_tokens": 0, "generated_tokens": 50, "tokens_per_second": 44.0,
+                    "cache_reason": "date_changed"}],
         "log": [["2026-11-22T10:30:00Z", "info", "serve", "ready", "model=demo"]],
         **more,
     }  # fmt: skip

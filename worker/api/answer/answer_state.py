@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+
 from worker.chat.message import Call
 from worker.chat.reader import (
     Arguments,
@@ -23,8 +25,9 @@ class AnswerState:
     num_thought_tokens tokens that were sampled inside thoughts
     """
 
-    def __init__(self, reader: ChatReader) -> None:
-        self._reader = reader
+    def __init__(self, reader: ChatReader, name: str | None = None) -> None:
+        """name: of the answer, from which its calls' ids follow; None: they are random"""
+        self._reader, self._name = reader, name
         self._contents: list[str] = []
         self._thoughts: list[str] = []
         self._begun: CallBegun | None = None
@@ -48,6 +51,8 @@ class AnswerState:
         events = self._reader.feed(delta.text)
         if delta.finish_reason is not None:
             events += self._reader.finish()
+        if self._name is not None:
+            events = [self._rename(event, self._name) for event in events]
         for event in events:
             self._note(event)
         thinks = self._thinks
@@ -57,6 +62,13 @@ class AnswerState:
             called = self.calls and delta.finish_reason == "stop"
             self.finish_reason = "tool_calls" if called else delta.finish_reason
         return events
+
+    def _rename(self, event: ChatEvent, name: str) -> ChatEvent:
+        if not isinstance(event, CallBegun):
+            return event
+        digits = sha256(f"{name} {event.index}".encode()).hexdigest()
+        known = "call_" if event.id.startswith("call_") else ""
+        return CallBegun(event.index, known + digits[: len(event.id) - len(known)], event.name)
 
     def _note(self, event: ChatEvent) -> None:
         match event:

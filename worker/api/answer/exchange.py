@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, ClassVar
@@ -11,9 +12,19 @@ import msgspec
 
 from worker import log
 from worker.api.answer.errors import reply_of
+from worker.api.answer.kept_stream import (
+    MARKED,
+    ExchangeRun,
+    KeptStream,
+    KeptStreams,
+    StreamReading,
+)
+from worker.api.answer.marks import Marks
 from worker.api.intake.body import until_gone
+from worker.api.intake.delivery import DIRECT, Delivery
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
+from worker.errors import CancelledError
 from worker.http import sse
 from worker.http.connections import WIRE
 from worker.http.protocol import Wire
@@ -24,6 +35,8 @@ from worker.requests.record import current, note
 PULSE_S = 1.0
 # Gateways give up on an answer that does not begin in 60 s, Node in 300.
 WHOLE_S = 45.0
+# Codes of errors at which a relay asks another worker.
+_ELSEWHERE = frozenset({"draining", "ENGINE_FAILED"})
 
 
 class Exchange(ABC):
@@ -36,6 +49,7 @@ class Exchange(ABC):
 
     content_type: ClassVar[bytes] = sse.CONTENT_TYPE  # of a stream
     closing: ClassVar[bytes] = sse.DONE  # what ends every stream of events
+    more_fields: tuple[tuple[bytes, bytes], ...] = ()  # of the head of a stream
     _wire: Wire | None = None
     _pulse: asyncio.Task[None] | None = None
 
@@ -70,6 +84,10 @@ class Exchange(ABC):
     def error_body(self, _status: int, reply: ErrorReply) -> msgspec.Struct:
         """An error's body in the shape that the API has for it."""
         return reply
+
+    def breaks_off(self, _error: Exception) -> bool:
+        """Whether a stream that has begun just ends at this error: others go on with it."""
+        return False
 
     def failure(self, error: Exception) -> bytes:
         """The event that tells of an error after the first event."""
@@ -138,7 +156,9 @@ class Exchange(ABC):
             note(error)
             if status == 500:
                 log.get("service").exception("an answer failed", exc_info=error)
-            if self._has_started and self.streaming:
+            if self._has_started and self.breaks_off(error) and self._wire is not None:
+                self._wire.cut()
+            elif self._has_started and self.streaming:
                 await self._send_event(send, self.failure(error) + self.closing, more=False)
             else:
                 body = msgspec.json.encode(self.error_body(status, reply))
@@ -152,6 +172,7 @@ class Exchange(ABC):
                 (b"content-type", self.content_type if self.streaming else b"application/json"),
                 (b"cache-control", b"no-cache"),
                 (b"x-accel-buffering", b"no"),
+                *self.more_fields,
             ]
             await send({"type": "http.response.start", "status": 200, "headers": fields})
         await self._send_part(send, event, more=more)
@@ -191,6 +212,36 @@ class DeltaExchange(Exchange):
     it, and what wraps what it sends, would take most of the event loop's time for a token.
     """
 
+    def __init__(self, stream: Stream, *, streaming: bool, delivery: Delivery = DIRECT) -> None:
+        super().__init__(stream, streaming=streaming)
+        self.delivery = delivery
+        self._marks: Marks | None = None
+        self._events_of = self.frames_of
+        if streaming and delivery.relay is not None:
+            border = sse.BORDERS[self.content_type]
+            self._marks = Marks(delivery.relay, stream.ids, border, self.frames_of, self.catch_up)
+            self._events_of = self._marks.events_of
+            self.more_fields = ((MARKED, b"on"),)
+
+    @property
+    def name(self) -> str:
+        """Of the answer, for its id."""
+        relay = self.delivery.relay
+        return self.stream.ids[0].rpartition("-")[0] if relay is None else relay.name
+
+    @property
+    def created(self) -> int:
+        """When it was asked for, in seconds since the epoch."""
+        relay = self.delivery.relay
+        return int(time.time()) if relay is None else relay.created
+
+    def catch_up(self, num_told: int) -> None:
+        """Another worker has told so many events, with all tokens that were taken so far."""
+
+    def breaks_off(self, error: Exception) -> bool:
+        """What leaves or fails as a whole has another worker to go on."""
+        return self._marks is not None and getattr(error, "code", None) in _ELSEWHERE
+
     @abstractmethod
     def frames_of(self, delta: Delta) -> list[bytes]:
         """The events of one delta of a streamed answer."""
@@ -218,18 +269,51 @@ class DeltaExchange(Exchange):
     async def frames(self) -> AsyncIterator[bytes]:
         while self.stream.is_running:
             for delta in await self.stream.take():
-                for event in self.frames_of(delta):
+                for event in self._events_of(delta):
                     yield event
         for event in self.last_frames():
             yield event
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if self.streaming and self.delivery.resumes:
+            streams: KeptStreams = scope["litestar_app"].state["streams"]
+            kept = self.keep(streams)
+            await StreamReading(streams, kept, kept.first)(scope, receive, send)
+        else:
+            await self.run(scope, receive, send)
+
+    def keep(
+        self, streams: KeptStreams, *, outlives: bool = False, run: ExchangeRun | None = None
+    ) -> KeptStream:
+        """Its events, which it tells from now on.
+
+        outlives  whoever reads them
+        run       instead of its own
+        """
+        relay = self.delivery.relay
+        return streams.open(
+            self.name,
+            self.delivery.owner,
+            run or self.run,
+            lambda: self.stream.fail(CancelledError("The stream was cancelled.")),
+            outlives=outlives,
+            first=0 if relay is None else relay.told.events,
+        )
+
+    async def run(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer this client."""
         if self.streaming and WIRE in scope:
             self.stream.direct = self._tell_at_once
         try:
             await super().__call__(scope, receive, send)
         finally:
             self.stream.direct = None
+
+    async def _say_something(self, send: Any) -> None:
+        if self._marks is None:
+            await super()._say_something(send)
+        elif not self._num_writing and not self._has_ended:
+            await self._send_event(send, self.pulse() + self._marks.empty)
 
     def _tell_at_once(self, deltas: Sequence[Delta]) -> bool:
         """False where the status was not sent yet, or a slow reader is to be waited for."""
@@ -239,7 +323,7 @@ class DeltaExchange(Exchange):
         events: list[bytes] = []
         try:
             for delta in deltas:
-                events += self.frames_of(delta)
+                events += self._events_of(delta)
         finally:  # what was told before one that cannot be is not lost
             if events:
                 self._num_parts += 1

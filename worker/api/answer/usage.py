@@ -182,3 +182,9 @@ def timings_of(tally: Tally, progress: PromptRead | None = None) -> LlamaTimings
 
 def _ratio(value: float, base: float) -> float:
     return value / base if base else 0.0
+
+
+class TemplateReply(msgspec.Struct):
+    """The prompt as text."""
+
+    prompt: str

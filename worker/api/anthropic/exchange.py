@@ -190,8 +190,9 @@ class MessageExchange(DeltaExchange):
         self, generation: Generation, stream: Stream, *, streaming: bool, shows_thoughts: bool
     ) -> None:
         """shows_thoughts: see `Blocks`"""
-        super().__init__(stream, streaming=streaming)
-        self._id = "msg_" + stream.ids[0].rpartition("-")[0]
+        super().__init__(stream, streaming=streaming, delivery=generation.delivery)
+        self._id = "msg_" + self.name
+        self._generation = generation
         self._model = generation.model
         self._said = AnswerState(generation.reader())
         self._blocks = Blocks(shows_thoughts=shows_thoughts)
@@ -209,10 +210,13 @@ class MessageExchange(DeltaExchange):
             events.append(_frame(MessageStart(self._reply([], None))) + _frame(Ping()))
         return events + [_frame(event) for event in self.take(delta)]
 
+    def catch_up(self, num_told: int) -> None:
+        self._has_begun = self._has_begun or num_told > 0
+
     def last_frames(self) -> list[bytes]:
         events = [_frame(event) for event in self._blocks.close()]
-        last = _frame(MessageDelta(self._ending(), self._usage())) + _frame(MessageStop())
-        return [*events, last]
+        ended = MessageDelta(self._ending(), self._usage(), self._generation.cache_trace)
+        return [*events, _frame(ended) + _frame(MessageStop())]
 
     def whole(self) -> MessageReply:
         self._blocks.close()
@@ -238,6 +242,7 @@ class MessageExchange(DeltaExchange):
             stop_reason=ending and ending.stop_reason,
             stop_sequence=ending and ending.stop_sequence,
             usage=msgspec.structs.replace(self._usage(), service_tier=self._tier),
+            cache_trace=self._generation.cache_trace,
             warnings=self._warnings or msgspec.UNSET,
         )
 

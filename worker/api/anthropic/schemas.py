@@ -15,6 +15,7 @@ from worker.api.intake.priority import ANTHROPIC_TIERS
 from worker.api.intake.thinking import ChatFields
 from worker.chat.thinking import EffortWord
 from worker.limits import MESSAGES, STOP, STOPS
+from worker.requests.trace import CacheTrace
 
 # Anthropic's words for what may be called -> ours; `tool` names one.
 CHOICES = {
@@ -136,6 +137,7 @@ class MessageReply(msgspec.Struct, tag_field="type", tag="message", kw_only=True
     stop_reason: str | None = None
     stop_sequence: str | None = None
     usage: MessageUsage
+    cache_trace: CacheTrace | msgspec.UnsetType = msgspec.UNSET
     warnings: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -214,6 +216,7 @@ class MessageDelta(msgspec.Struct, tag_field="type", tag="message_delta"):
 
     delta: Ending
     usage: MessageUsage
+    cache_trace: CacheTrace | msgspec.UnsetType = msgspec.UNSET
 
 
 class MessageStop(msgspec.Struct, tag_field="type", tag="message_stop"):

@@ -43,6 +43,7 @@ from worker.api.decisions.options import (
     scale_options,
     statement_options,
 )
+from worker.api.decisions.place import BodyPlace
 from worker.api.decisions.question import AnswerReading, Decision, TypedQuestion
 from worker.api.intake.media_inputs import MediaInputs
 from worker.chat.message import Call, Message
@@ -74,16 +75,18 @@ def decision_of(body: DecisionRequest, media: MediaInputs) -> Decision:
     """Raises RequestError that names the field."""
     check_questions(len(body.questions))
     questions = tuple(
-        _question(question, f"questions[{number}]", media)
+        _question(question, BodyPlace("questions", number), media)
         for number, question in enumerate(body.questions)
     )
     return Decision(_state(body.input, media), questions, PARAM, media)
 
 
 def _question(
-    question: PredicateQuestion | ChoiceQuestion | ScoreQuestion, place: str, media: MediaInputs
+    question: PredicateQuestion | ChoiceQuestion | ScoreQuestion,
+    place: BodyPlace,
+    media: MediaInputs,
 ) -> TypedQuestion:
-    where = f"{place}.instructions"
+    where = place.at("instructions")
     instructions = _text_of(question.instructions, where, _ASKS, media)
     if not instructions.strip():
         raise RequestError(f"{where} is empty.", param=where)
@@ -93,11 +96,11 @@ def _question(
         case ChoiceQuestion():
             kind = "choice"
             choices = [(each.value, each.description) for each in question.choices]
-            options = choice_options(choices, f"{place}.choices", _LEAST)
+            options = choice_options(choices, place.at("choices"), _LEAST, is_list=True)
         case ScoreQuestion():
             kind = "scale"
             levels = [(each.label, each.description) for each in question.levels]
-            options = scale_options(levels, f"{place}.levels", _LEAST)
+            options = scale_options(levels, place.at("levels"), _LEAST)
     return TypedQuestion(kind, place, instructions, options, question.name)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from worker.api.decisions.place import BodyPlace
 from worker.api.decisions.question import AnswerOption
 from worker.errors import RequestError, quantity
 from worker.limits import LEVELS, OPTIONS, QUESTIONS
@@ -23,11 +24,11 @@ def statement_options(
 
 
 def choice_options(
-    given: Sequence[GivenOption], place: str, least: int
+    given: Sequence[GivenOption], place: BodyPlace, least: int, *, is_list: bool
 ) -> tuple[AnswerOption, ...]:
     """In the client's order. A text that reads as a boolean beside it stands in quotes.
 
-    place: of the list, to name in errors. Raises RequestError.
+    place: of the list, or of the object whose names they are. Raises RequestError.
     """
     check_count(len(given), place, least, OPTIONS.most)
     spoken = {_WORDS[value] for value, _ in given if isinstance(value, bool)}
@@ -37,15 +38,17 @@ def choice_options(
         if value in spoken:
             text = f'"{value}"'
         found.append(AnswerOption(value, text, description or None))
-    return _distinct(found, place)
+    steps = range(len(given)) if is_list else (str(value) for value, _ in given)
+    return _distinct(found, map(place.at, steps))
 
 
 def scale_options(
-    given: Sequence[tuple[str, str | None]], place: str, least: int
+    given: Sequence[tuple[str, str | None]], place: BodyPlace, least: int
 ) -> tuple[AnswerOption, ...]:
     """The lowest first. Raises RequestError; see `choice_options`."""
     check_count(len(given), place, least, LEVELS.most)
-    return _distinct([AnswerOption(label, label, told or None) for label, told in given], place)
+    found = [AnswerOption(label, label, told or None) for label, told in given]
+    return _distinct(found, map(place.at, range(len(given))))
 
 
 def check_count(count: int, place: str, least: int, most: int) -> None:
@@ -65,10 +68,9 @@ def check_questions(count: int) -> None:
         )
 
 
-def _distinct(options: list[AnswerOption], place: str) -> tuple[AnswerOption, ...]:
+def _distinct(options: list[AnswerOption], places: Iterable[BodyPlace]) -> tuple[AnswerOption, ...]:
     seen: set[str] = set()
-    for number, option in enumerate(options):
-        where = f"{place}[{number}]"
+    for option, where in zip(options, places, strict=True):
         if not option.text.strip():
             raise RequestError(f"{where} is empty.", param=where)
         if option.text in seen:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import string
 import uuid
 from collections.abc import Sequence
@@ -9,7 +10,6 @@ from itertools import product
 from typing import Self
 
 import msgspec
-import numpy as np
 
 from worker.api.decisions.layout import PromptLayout
 from worker.api.decisions.question import (
@@ -31,6 +31,7 @@ from worker.model.calibration import PROMPT_VERSION, ScoringMode
 # pieces of the state, and states from the cache change (docs/decisions.md).
 TIE = 0.05
 
+_NO_PROBABILITY = "The model gives none of the options a probability."
 _YES_NO = (("yes", "Yes", "YES"), ("no", "No", "NO"))
 _TRUTHS = ({"true", "false"}, {"yes", "no"})
 _LETTERS = tuple(string.ascii_uppercase)
@@ -299,9 +300,10 @@ def _question_text(
     return "\n".join(lines)
 
 
-def _log_options(view: OptionsView, scores: Sequence[Score]) -> np.ndarray:
-    """ln p of each option of the question, float64, in its order."""
-    values = np.empty(len(view.order))
+def _log_options(view: OptionsView, scores: Sequence[Score]) -> list[float]:
+    """ln p of each option of the question, in its order. Few numbers of many questions: numpy takes
+    ten times as long, and the engine's thread waits for `near_ties`."""
+    values = [0.0] * len(view.order)
     root = scores[view.first].candidates
     for place, target in enumerate(view.order):
         if view.labels:
@@ -312,32 +314,39 @@ def _log_options(view: OptionsView, scores: Sequence[Score]) -> np.ndarray:
     return values
 
 
-def _log_sum(values: Sequence[float] | np.ndarray) -> float:
-    with np.errstate(invalid="ignore"):
-        return float(np.logaddexp.reduce(np.asarray(values, np.float64)))
+def _log_sum(values: Sequence[float]) -> float:
+    """ln sum exp(values); not finite where one is NaN, or all are -inf."""
+    most = max(values)
+    if most == -math.inf:
+        return most
+    return most + math.log(sum(math.exp(value - most) for value in values))
 
 
-def _mean(asked: PlannedQuestion, scores: Sequence[Score]) -> tuple[np.ndarray, np.ndarray]:
+def _mean(asked: PlannedQuestion, scores: Sequence[Score]) -> tuple[list[float], list[list[float]]]:
     """(ln p of the options, normalised, mean of all orders; the same of each order, as it is)"""
-    each = np.stack([_log_options(view, scores) for view in asked.views])
-    if not np.isfinite(each.max(axis=1)).all():
-        raise BackendError("The model gives none of the options a probability.", code="NOT_FINITE")
-    with np.errstate(invalid="ignore"):
-        mean = (each - np.logaddexp.reduce(each, axis=1, keepdims=True)).mean(axis=0)
+    each = [_log_options(view, scores) for view in asked.views]
+    totals = [_log_sum(values) for values in each]
+    if not all(map(math.isfinite, totals)):
+        raise BackendError(_NO_PROBABILITY, code="NOT_FINITE")
+    normalised = [
+        [value - total for value in values] for values, total in zip(each, totals, strict=True)
+    ]
+    mean = [sum(values) / len(each) for values in zip(*normalised, strict=True)]
+    if max(mean) == -math.inf:  # each is impossible in one of the orders
+        raise BackendError(_NO_PROBABILITY, code="NOT_FINITE")
     return mean, each
 
 
 def _reading(asked: PlannedQuestion, scores: Sequence[Score]) -> AnswerReading:
     mean, each = _mean(asked, scores)
-    scaled = mean / (asked.temperature or 1.0)
-    powers = np.exp(scaled - scaled.max())
-    probabilities = powers / powers.sum()
-    best = int(mean.argmax())
+    most = max(mean)
+    powers = [math.exp((value - most) / (asked.temperature or 1.0)) for value in mean]
+    total, best = sum(powers), mean.index(most)
     return AnswerReading(
-        tuple(probabilities.tolist()),
-        label_mass=float(np.exp(each).sum(axis=1).mean()),
-        orders=len(asked.views),
-        flips=int((each.argmax(axis=1) != best).sum()),
+        tuple(power / total for power in powers),
+        label_mass=sum(math.exp(value) for values in each for value in values) / len(each),
+        orders=len(each),
+        flips=sum(values.index(max(values)) != best for values in each),
         mode=asked.mode,
         temperature=asked.temperature,
     )
@@ -353,7 +362,7 @@ def near_ties(asked: Sequence[PlannedQuestion], scores: Sequence[Score]) -> list
             mean, _ = _mean(question, scores)
         except BackendError:  # `readings` tells
             continue
-        second, first = np.partition(mean, -2)[-2:]
+        second, first = sorted(mean)[-2:]
         if first - second < TIE:
             for view in question.views:
                 found += range(view.first, view.first + 1 + view.count)

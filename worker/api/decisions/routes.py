@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Self
 
@@ -17,7 +16,7 @@ from worker.api.decisions.openai_schemas import DecisionReply, DecisionRequest
 from worker.api.decisions.question import AnswerReading, Decision
 from worker.api.decisions.reading import Plan, plan_of
 from worker.api.decisions.request_body import DecisionBody, read_decision
-from worker.api.decisions.systemone import UnprocessableError, as_unprocessable
+from worker.api.decisions.systemone import UnprocessableError
 from worker.api.decisions.systemone_schemas import (
     SystemOneErrorReply,
     SystemOneReply,
@@ -37,6 +36,8 @@ from worker.http.replies import WholeAnswer, send_whole
 from worker.requests.record import note
 
 _UNPROCESSABLE = UnprocessableError.http_status
+# Of a body that is made ready as soon as a chat; larger ones wait for each other.
+_FEW_BYTES = 1 << 14
 
 
 class _Prepared(msgspec.Struct, frozen=True):
@@ -89,7 +90,7 @@ async def _decide(
         choice, priority = choice_of(body.asked, facts.adapters), priority_of(body.asked, request)
         made = await preparing.make(request, body.asked, partial(_prepare, body, facts, chat))
         made = made.with_adapters(choice)
-        with _errors_of(body.asked):
+        with body.errors():
             facts.adapters.check_key(made.plan.request.prompt.key)
             plan = made.plan.with_priority(priority)
             return DecisionExchange(plan, preparing, request.url.path, made.reply)
@@ -100,20 +101,11 @@ async def _decide(
 def _prepare(
     body: DecisionBody, facts: ModelFacts, chat: ChatFormat | None, budget: Budget
 ) -> _Prepared:
-    media, asked = MediaInputs(facts.media, budget), body.asked
-    with _errors_of(asked):
-        if isinstance(asked, DecisionRequest):
-            decision = openai.decision_of(asked, media)
-        else:
-            decision = systemone.decision_of(asked, body.parts, media)
-        return _Prepared(asked, decision, plan_of(decision, facts, chat, budget))
-
-
-def _errors_of(asked: DecisionRequest | SystemOneRequest) -> AbstractContextManager[None]:
-    """What is wrong is told as the body's API does."""
-    if isinstance(asked, DecisionRequest):
-        return nullcontext()
-    return as_unprocessable((*asked.questions, *(asked.assets or {})))
+    if len(body.data) > _FEW_BYTES:
+        budget.make_way("questions")
+    decision = body.decision(MediaInputs(facts.media, budget))
+    with body.errors():
+        return _Prepared(body.asked, decision, plan_of(decision, facts, chat, budget))
 
 
 def _refusal(error: UnprocessableError) -> ASGIApp:

@@ -25,6 +25,7 @@ from worker.api.decisions.options import (
     scale_options,
     statement_options,
 )
+from worker.api.decisions.place import BodyPlace, steps_of
 from worker.api.decisions.question import AnswerReading, Decision, TypedQuestion
 from worker.api.decisions.systemone_schemas import (
     BoxQuestion,
@@ -50,7 +51,6 @@ from worker.limits import MEDIA
 PARAM = "state"
 _LEAST = 1  # options of a question
 _ABSENT = ("audio", "videos", "files")
-_STEP = re.compile(r"[^.\[\]]+")
 
 
 def decision_of(body: SystemOneRequest, parts: Mapping[str, bytes], media: MediaInputs) -> Decision:
@@ -70,31 +70,35 @@ def _decision(body: SystemOneRequest, parts: Mapping[str, bytes], media: MediaIn
     check_questions(len(body.questions))
     texts = _Texts(_marks(body, parts, media))
     questions = tuple(
-        _question(question, f"questions.{name}", name, texts)
+        _question(question, BodyPlace("questions", name), name, texts)
         for name, question in body.questions.items()
     )
     said = texts.of(body.state)
-    if not said.strip() or body.state in ({}, []):
+    if not said.strip():
         raise RequestError("state is empty.", param=PARAM)
     texts.check_placed()
     state = Message(role="user", content=media.lines([*_images(body, media), said]))
     return Decision((state,), questions, PARAM, media)
 
 
-def _question(question: SystemOneQuestion, place: str, name: str, texts: _Texts) -> TypedQuestion:
+def _question(
+    question: SystemOneQuestion, place: BodyPlace, name: str, texts: _Texts
+) -> TypedQuestion:
+    if not name.strip():
+        raise RequestError("questions has an id without a character.", param=place)
     said = texts.of(question.instructions)
-    criteria = f"{place}.criteria"
+    criteria = place.at("criteria")
     match question:
         case NoulQuestion():
             told = question.criteria
             meanings = (None, None) if told is None else (told.true, told.false)
-            options = statement_options(*(texts.of(each) or None for each in meanings))
+            options = statement_options(*(texts.of(each) for each in meanings))
             if not said.strip() and not any(option.description for option in options):
                 raise RequestError(f"{place} needs instructions or criteria.", param=place)
             return TypedQuestion("statement", place, said, options, name)
         case NamedChoiceQuestion():
             choices = [(each, texts.of(told)) for each, told in question.criteria.items()]
-            options = choice_options(choices, criteria, _LEAST)
+            options = choice_options(choices, criteria, _LEAST, is_list=False)
             return TypedQuestion("choice", place, said, options, name)
         case RatingQuestion():
             levels = [(texts.of(told), None) for told in question.criteria]
@@ -104,7 +108,7 @@ def _question(question: SystemOneQuestion, place: str, name: str, texts: _Texts)
         case BoxQuestion():
             raise RequestError(
                 f"{place} is of type box, which this worker does not answer.",
-                param=f"{place}.type",
+                param=place.at("type"),
             )
 
 
@@ -119,8 +123,8 @@ class _Texts:
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if marks else None
 
     def of(self, content: JsonContent | None) -> str:
-        """A text as it is, other values as JSON, none as nothing."""
-        if content is None:
+        """A text as it is, other values as JSON, none and what is empty as nothing."""
+        if not content:
             return ""
         content = self._with_marks(content)
         return content if isinstance(content, str) else msgspec.json.encode(content).decode()
@@ -128,7 +132,7 @@ class _Texts:
     def check_placed(self) -> None:
         """Raise RequestError for a picture that nothing refers to."""
         for reference in self._marks.keys() - self._placed:
-            place = f"assets.{reference}"
+            place = BodyPlace("assets", reference)
             raise RequestError(
                 f"{place}: its reference stands neither in the state nor in a question.",
                 param=place,
@@ -158,16 +162,16 @@ def _marks(
     marks: dict[str, str] = {}
     used: set[str] = set()
     for reference, asset in (body.assets or {}).items():
-        place = f"assets.{reference}"
+        place = BodyPlace("assets", reference)
         if not reference.strip():
             raise RequestError("assets has a reference without a character.", param="assets")
         if asset.type not in (None, "image"):
-            raise RequestError(f"{place}.type must be image.", param=f"{place}.type")
+            raise RequestError(f"{place}.type must be image.", param=place.at("type"))
         if asset.part is not None:
             if asset.part not in parts or asset.part in used:
                 raise RequestError(
                     f"{place}.part must name a part of the body that is no other asset's.",
-                    param=f"{place}.part",
+                    param=place.at("part"),
                 )
             used.add(asset.part)
             data = base64.b64encode(parts[asset.part]).decode()
@@ -187,7 +191,7 @@ def _images(body: SystemOneRequest, media: MediaInputs) -> Iterable[str]:
         raise RequestError(f"images must be at most {MEDIA.most}.", param="images")
     for number, image in enumerate(images):
         address = image if isinstance(image, str) else f"data:image/png;base64,{image.base64}"
-        yield picture(address, f"images[{number}]", media)
+        yield picture(address, BodyPlace("images", number), media)
 
 
 def reply_of(
@@ -226,41 +230,26 @@ def _answer(
 
 
 class UnprocessableError(RequestError, http_status=422):
-    """What is wrong with a body, as System One's clients are told it.
+    """What is wrong with a body, as System One's clients are told it."""
 
-    names  what the client calls questions and assets, which may hold dots
-    """
-
-    def __init__(self, error: RequestError, names: Iterable[str]) -> None:
-        super().__init__(error.message, param=error.param, hint=error.hint, code=error.code)
-        self.names = tuple(names)
+    def __init__(self, error: RequestError) -> None:
+        param = error.param or ""
+        super().__init__(error.message, param=str(param), hint=error.hint, code=error.code)
+        self._steps = steps_of(param)
 
     @property
     def reply(self) -> SystemOneErrorReply:
-        detail = SystemOneErrorDetail(_location(self.param or "", self.names), str(self), self.code)
+        detail = SystemOneErrorDetail(["body", *self._steps], str(self), self.code)
         ids = (msgspec.UNSET if name is None else name for name in log.request_ids())
         return SystemOneErrorReply([detail], *ids)
 
 
 @contextmanager
-def as_unprocessable(names: Iterable[str] = ()) -> Generator[None]:
+def as_unprocessable() -> Generator[None]:
     """Raise UnprocessableError for what is status 400 elsewhere."""
     try:
         yield
     except RequestError as error:
         if error.http_status != RequestError.http_status:
             raise
-        raise UnprocessableError(error, names) from None
-
-
-def _location(param: str, names: Iterable[str]) -> list[str | int]:
-    """`questions.a.b.criteria[1]` -> body, questions, a.b, criteria, 1"""
-    found: list[str | int] = ["body"]
-    field, _, rest = param.partition(".")
-    if field in ("questions", "assets") and rest:
-        ours = [name for name in names if rest.startswith(name)]
-        ours = [name for name in ours if rest[len(name) : len(name) + 1] in ("", ".", "[")]
-        name = max(ours, key=len, default="")
-        found += [field, name] if name else [field]
-        param = rest[len(name) :]
-    return found + [int(step) if step.isdecimal() else step for step in _STEP.findall(param)]
+        raise UnprocessableError(error) from None

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import msgspec
 
 from worker.api.embeddings.encoding import Elements
-from worker.api.embeddings.schemas import TYPES, CohereMeta
+from worker.api.embeddings.schemas import CohereMeta
 from worker.api.intake.bounds import at_least, items
+from worker.api.intake.embeddings import TYPES
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.texts import (
     CutFields,

@@ -29,10 +29,9 @@ _MADE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "binary": lambda vector: (_bits(vector).astype(np.int16) - _LARGEST - 1).astype(np.int8),
     "ubinary": _bits,
 }
-KINDS = tuple(_MADE)
 
 
 def encode(vector: np.ndarray, kind: str = "float", *, as_text: bool = False) -> Elements:
-    """One vector. kind: one of KINDS; as_text: its bytes in base64"""
+    """One vector. kind: a body's embedding_type; as_text: its bytes in base64"""
     made = _MADE[kind](vector)
     return base64.b64encode(made.tobytes()).decode() if as_text else made.tolist()

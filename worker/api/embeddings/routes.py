@@ -1,4 +1,4 @@
-"""POST /v1/embeddings, llama-server's /embedding and /embeddings, vLLM's /pooling."""
+"""POST /v1/embeddings, vLLM's /pooling, and the paths of Cohere, Jina, Voyage and TEI."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from litestar.types import ASGIApp
 from worker.api.answer.vectors import VectorExchange, usage_of_texts
 from worker.api.described import JSON, Api, Described
 from worker.api.embeddings.cohere import FLOAT, CohereEmbedReply, CohereEmbedRequest, cohere_request
-from worker.api.embeddings.encoding import KINDS, Elements, encode
+from worker.api.embeddings.encoding import Elements, encode
 from worker.api.embeddings.ranking import (
     chances,
     documents_of,
@@ -22,15 +22,9 @@ from worker.api.embeddings.ranking import (
     score_of,
 )
 from worker.api.embeddings.schemas import (
-    BASE64,
-    ENCODINGS,
-    TYPES,
     EmbeddingEntry,
     EmbeddingList,
-    EmbeddingsRequest,
     InferenceRank,
-    LlamaEmbedding,
-    LlamaEmbeddingRequest,
     PooledEntry,
     PooledList,
     RankedResult,
@@ -52,65 +46,15 @@ from worker.api.embeddings.tei import (
     similarity_of,
 )
 from worker.api.intake.body import HttpRequest
+from worker.api.intake.embeddings import BASE64, EmbeddingsRequest, finish, vectors_request
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.origins import Asker
 from worker.api.intake.preparing import Preparing
 from worker.api.intake.texts import (
-    MOST_NORM,
     check_pooled,
-    check_vectors,
     check_width,
-    cut_of,
-    embedding_request,
-    texts_of,
 )
-from worker.budget import Budget
-from worker.engine.embedding import EmbeddingRequest, normalise
-from worker.errors import RequestError
-
-
-def _request_of(
-    body: EmbeddingsRequest,
-    facts: ModelFacts,
-    budget: Budget,
-    *,
-    param: str = "input",
-    per_token: bool = False,
-) -> EmbeddingRequest:
-    """Raises RequestError that names the field."""
-    pooling = check_vectors(facts)
-    if body.encoding_format not in (None, *ENCODINGS):
-        raise RequestError(
-            f"encoding_format must be {' or '.join(ENCODINGS)}.", param="encoding_format"
-        )
-    if not -1 <= (body.embd_normalize or 0) <= MOST_NORM:
-        raise RequestError(
-            f"embd_normalize must be from -1 to {MOST_NORM}.", param="embd_normalize"
-        )
-    for name in ("output_dtype", "embedding_type"):
-        kind: str | None = getattr(body, name)
-        allowed = KINDS if name == "output_dtype" else TYPES
-        if kind not in (None, *allowed):
-            raise RequestError(f"{name} must be {' or '.join(allowed)}.", param=name)
-    _width(body, facts)
-    given = body.input
-    if isinstance(body, LlamaEmbeddingRequest) and given is None:
-        given, param = body.content, "content"
-    texts = texts_of(given, facts, param, budget, cut=cut_of(body, facts))
-    return embedding_request(texts, param, per_token=per_token or pooling == "none")
-
-
-def _finish(
-    vector: np.ndarray, body: EmbeddingsRequest, facts: ModelFacts, usual: int = 2
-) -> np.ndarray:
-    norm = usual if body.embd_normalize is None else body.embd_normalize
-    return normalise(vector, norm, _width(body, facts))
-
-
-def _width(body: EmbeddingsRequest, facts: ModelFacts) -> int | None:
-    if body.dimensions is None:
-        return check_width(body.output_dimension, facts, "output_dimension")
-    return check_width(body.dimensions, facts)
+from worker.engine.embedding import normalise
 
 
 def _encode(vector: np.ndarray, body: EmbeddingsRequest) -> Any:
@@ -125,33 +69,15 @@ async def embeddings(request: HttpRequest, facts: ModelFacts, preparing: Prepari
     body = await preparing.body(request, EmbeddingsRequest)
     check_pooled(facts)
     wanted = await preparing.texts(
-        request, body, facts, lambda budget: _request_of(body, facts, budget)
+        request, body, facts, lambda budget: vectors_request(body, facts, budget)
     )
 
     def reply(vectors: Sequence[np.ndarray]) -> EmbeddingList:
         entries = [
-            EmbeddingEntry(place, _encode(_finish(vector, body, facts), body))
+            EmbeddingEntry(place, _encode(finish(vector, body, facts), body))
             for place, vector in enumerate(vectors)
         ]
         return EmbeddingList(data=entries, model=facts.model_id, usage=usage_of_texts(wanted))
-
-    return VectorExchange(wanted, preparing, request.url.path, reply)
-
-
-@post(["/embedding", "/embeddings"], status_code=200, summary="Embeddings (llama-server)")
-async def llama_embeddings(
-    request: HttpRequest, facts: ModelFacts, preparing: Preparing
-) -> ASGIApp:
-    """A list for each text: of its one vector, or with --pooling none of those of its tokens."""
-    body = await preparing.body(request, LlamaEmbeddingRequest)
-    wanted = await preparing.texts(
-        request, body, facts, lambda budget: _request_of(body, facts, budget)
-    )
-    usual = -1 if wanted.per_token else 2
-
-    def reply(vectors: Sequence[np.ndarray]) -> list[LlamaEmbedding]:
-        made = (np.atleast_2d(_finish(vector, body, facts, usual)) for vector in vectors)
-        return [LlamaEmbedding(place, rows.tolist()) for place, rows in enumerate(made)]
 
     return VectorExchange(wanted, preparing, request.url.path, reply)
 
@@ -161,11 +87,11 @@ async def token_vectors(request: HttpRequest, facts: ModelFacts, preparing: Prep
     """One for each token of each text, as the model computes it."""
     body = await preparing.body(request, EmbeddingsRequest)
     wanted = await preparing.texts(
-        request, body, facts, lambda budget: _request_of(body, facts, budget, per_token=True)
+        request, body, facts, lambda budget: vectors_request(body, facts, budget, per_token=True)
     )
 
     def reply(vectors: Sequence[np.ndarray]) -> PooledList:
-        made = (_finish(vector, body, facts, -1) for vector in vectors)
+        made = (finish(vector, body, facts, -1) for vector in vectors)
         return PooledList(
             id=f"pool-{wanted.id}",
             created=int(time.time()),
@@ -336,7 +262,7 @@ _NOTES = "Of embedding models, and of others with `--pooling`."
 
 API = Api(
     name="Embeddings",
-    text="Embeddings, reranking and scoring, for clients of OpenAI, llama-server, vLLM, "
+    text="Embeddings, reranking and scoring, for clients of OpenAI, vLLM, "
     "Cohere, Jina, Voyage and text-embeddings-inference.",
     routes=(
         Described(
@@ -351,17 +277,6 @@ API = Api(
                 "token ids": {"input": [[1, 40], [1, 50, 60]]},
                 "base64": {**_RAIN, "encoding_format": "base64"},
                 "cut": {"input": "Once it rains.", "truncate_prompt_tokens": 3},
-            },
-        ),
-        Described(
-            handler=llama_embeddings,
-            asker=Asker.NAMED,
-            takes=LlamaEmbeddingRequest,
-            gives={JSON: list[LlamaEmbedding]},
-            notes=_NOTES,
-            examples={
-                "text": {"content": "Once it rains."},
-                "as it is": {**_RAIN, "embd_normalize": -1},
             },
         ),
         Described(

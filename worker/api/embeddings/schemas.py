@@ -7,45 +7,9 @@ from typing import Annotated
 import msgspec
 
 from worker.api.answer.vectors import EmbeddingUsage
-from worker.api.embeddings.encoding import KINDS, Elements
-from worker.api.intake.bounds import at_least, between, one_of
-from worker.api.intake.texts import MOST_NORM, CutFields, Inputs
-
-BASE64 = "base64"
-ENCODINGS = ("float", BASE64)
-TYPES = (*KINDS, BASE64)
-
-
-class EmbeddingsRequest(CutFields, kw_only=True):
-    """POST /v1/embeddings, and vLLM's /pooling.
-
-    input                   a text, a list of texts, token ids, or a list of lists of token ids
-    model                   anything: one worker serves one model
-    encoding_format   base64: of the elements' bytes, of which float32 are little-endian
-    dimensions        the first so many elements, of a model that was trained for that
-    output_dimension  Voyage's name of it
-    output_dtype      Voyage's: elements as integers from -127 to 127 or as bits, eight in one
-    embedding_type    Jina's name of it, which has base64 too
-    embd_normalize    -1 not, 0 the largest element is 32,760, 1 the sum, 2 the length is 1
-    """
-
-    input: Inputs = None
-    model: str | None = None
-    encoding_format: Annotated[str | None, one_of(*ENCODINGS)] = None
-    dimensions: Annotated[int | None, at_least(1)] = None
-    output_dimension: Annotated[int | None, at_least(1)] = None
-    output_dtype: Annotated[str | None, one_of(*KINDS)] = None
-    embedding_type: Annotated[str | None, one_of(*TYPES)] = None
-    embd_normalize: Annotated[int | None, between(-1, MOST_NORM)] = None
-
-
-class LlamaEmbeddingRequest(EmbeddingsRequest, kw_only=True):
-    """POST /embedding and /embeddings.
-
-    content  another name of input
-    """
-
-    content: Inputs = None
+from worker.api.embeddings.encoding import Elements
+from worker.api.intake.bounds import at_least
+from worker.api.intake.texts import CutFields
 
 
 class EmbeddingEntry(msgspec.Struct):
@@ -63,13 +27,6 @@ class EmbeddingList(msgspec.Struct, kw_only=True):
     data: list[EmbeddingEntry]
     model: str
     usage: EmbeddingUsage
-
-
-class LlamaEmbedding(msgspec.Struct):
-    """One text's vector, or those of its tokens."""
-
-    index: int
-    embedding: list[list[float]]
 
 
 class PooledEntry(msgspec.Struct):

@@ -44,8 +44,24 @@ def readings(
     yield Reading("counter", "worker_http_requests", text, by_route, ("route", "status"))
     text, by_code = "Answers that told of an error, by its code", outcomes.errors
     yield Reading("counter", "worker_errors", text, by_code, ("code", "status"))
+    text = "Requests by why no more of their prompt came from the cache"
+    yield Reading("counter", "worker_cache_reasons", text, outcomes.reasons, ("reason",))
     yield from _usage(outcomes)
+    yield from _lines(outcomes)
     yield from _times(engine)
+
+
+def _lines(outcomes: Outcomes) -> Iterator[Reading]:
+    """Of batches, with `--state-dir`."""
+    batches = outcomes.batches
+    if batches is None:
+        return
+    alive = {("waiting",): batches.num_waiting, ("running",): batches.num_running}
+    text = "Lines of batches that wait, and that are being answered"
+    yield Reading("gauge", "worker_batch_lines", text, alive, ("state",))
+    ended = {(name,): batches.outcomes[name] for name in ("completed", "failed")}
+    text = "Lines of batches that were answered, by outcome"
+    yield Reading("counter", "worker_batch_lines_answered", text, ended, ("outcome",))
 
 
 def _usage(outcomes: Outcomes) -> Iterator[Reading]:

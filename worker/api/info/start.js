@@ -1,12 +1,16 @@
 "use strict";
-// Swagger UI reads a description whole before it shows a line of it, which takes seconds for all
-// APIs together: it gets one at a time, with what that one refers to.
+// Swagger UI reads all schemas before it shows a line, which would take most of its time. It gets one
+// API at a time, with bodies and answers of opened operations only.
 
-function partOf(description, tag) {
+function partOf(description, tag, opened) {
   const paths = {};
   for (const [path, item] of Object.entries(description.paths)) {
-    const own = Object.entries(item).filter(([, operation]) => operation.tags?.[0] === tag.name);
-    if (own.length) paths[path] = Object.fromEntries(own);
+    for (const [method, operation] of Object.entries(item)) {
+      if (operation.tags?.[0] !== tag.name) continue;
+      const { requestBody, responses, ...head } = operation;
+      paths[path] ??= {};
+      paths[path][method] = opened.has(operation.operationId) ? operation : head;
+    }
   }
   const { securitySchemes } = description.components;
   const part = { ...description, tags: [tag], paths, components: { securitySchemes } };
@@ -25,7 +29,7 @@ function partOf(description, tag) {
 
 function show(description) {
   // As Swagger UI writes it: #/TAG or #/TAG/OPERATION.
-  const named = decodeURIComponent(location.hash.split("/")[1] ?? "");
+  const [named, first] = location.hash.split("/").slice(1).map(decodeURIComponent);
   const tag = description.tags.find(({ name }) => name === named) ?? description.tags[0];
   for (const link of document.querySelectorAll("nav a")) {
     if (link.textContent === tag.name) link.setAttribute("aria-current", "page");
@@ -35,9 +39,19 @@ function show(description) {
   document.title = `${tag.name} - API reference`;
   const place = document.createElement("div");
   document.getElementById("reference").replaceChildren(place);
+  const opened = new Set([first]);
+  const open = (next, system) => (thing, isShown) => {
+    const [kind, , operation] = thing;
+    if (kind === "operations" && operation && isShown && !opened.has(operation)) {
+      opened.add(operation);
+      system.specActions.updateSpec(JSON.stringify(partOf(description, tag, opened)));
+    }
+    return next(thing, isShown);
+  };
   SwaggerUIBundle({
-    spec: partOf(description, tag), domNode: place, docExpansion: "list", deepLinking: true,
+    spec: partOf(description, tag, opened), domNode: place, docExpansion: "list", deepLinking: true,
     defaultModelsExpandDepth: -1, validatorUrl: null, persistAuthorization: false,
+    plugins: [() => ({ statePlugins: { layout: { wrapActions: { show: open } } } })],
   });
 }
 

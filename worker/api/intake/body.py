@@ -20,6 +20,7 @@ from litestar.exceptions import InternalServerException
 from worker import log
 from worker.api.intake.packed_body import packed_body
 from worker.errors import LeftError, QueueFullError, RequestError, TooLargeError
+from worker.http.connections import INNER
 from worker.limits import BODIES, PARTS
 from worker.requests.record import current
 
@@ -149,14 +150,22 @@ class Bodies:
     """All bodies that are on their way. One for an application, in the loop's thread."""
 
     def __init__(
-        self, seconds: float, largest: int, largest_shown: int, takes_media: Callable[[], bool]
+        self,
+        seconds: float,
+        largest: int,
+        largest_shown: int,
+        takes_media: Callable[[], bool],
+        *,
+        is_relayed: bool = False,
     ) -> None:
         """
         seconds        that a body may take
         largest        bytes of one
         largest_shown  bytes of one that may show media
         takes_media    whether the model does
+        is_relayed     a relay may put in front of one what was written before
         """
+        self.is_relayed = is_relayed
         self.seconds = seconds
         self.decoding = asyncio.Lock()
         self._largest, self._largest_shown = largest, max(largest, largest_shown)
@@ -203,6 +212,7 @@ async def read_body(request: HttpRequest, shape: Any, decode: Callable[[bytearra
     may be.
     """
     bodies: Bodies = request.app.state["bodies"]
+    before = _length_before(request)
     packed = packed_body(", ".join(request.headers.getall("content-encoding", [])))
     length = request.headers.get("content-length", "")
     bodies.check(int(length) if length.isdecimal() else 0, shape)
@@ -226,6 +236,9 @@ async def read_body(request: HttpRequest, shape: Any, decode: Callable[[bytearra
                     add(part)
         if packed is not None:
             packed.check_end()
+        if before:
+            request.state.written_before = bytes(data[:before])
+            del data[:before]
         if len(data) <= _LARGE:
             return decode(data)
         # Decoding holds up the event loop: between large bodies others have a turn.
@@ -239,6 +252,18 @@ async def read_body(request: HttpRequest, shape: Any, decode: Callable[[bytearra
     finally:
         request.state.body_bytes = len(data)
         bodies.release(len(data))
+
+
+def _length_before(request: HttpRequest) -> int:
+    """Bytes in front of the body that a relay has put there."""
+    length = request.headers.get("x-relay-written", "")
+    is_relayed: bool = request.app.state["bodies"].is_relayed or INNER in request.scope
+    return int(length) if is_relayed and length.isdecimal() and len(length) < 10 else 0
+
+
+def written_before(request: HttpRequest) -> bytes:
+    """What `read_body` found in front of the body; nothing where there was nothing."""
+    return getattr(request.state, "written_before", b"")
 
 
 @contextmanager

@@ -10,11 +10,15 @@ from collections.abc import Callable
 
 import msgspec
 
+from worker.api.intake.delivery import DIRECT, Delivery
 from worker.api.intake.prompts import TextPrompt, Truncated
 from worker.chat.reader import ChatReader, PlainReader
 from worker.engine.request import GenerationParams, Request
 from worker.errors import RequestError
 from worker.limits import LOGPROBS, SEQUENCES
+from worker.requests.prompts import ChatParts
+from worker.requests.trace import CacheTrace
+from worker.requests.tracer import PromptTracer
 
 
 class Generation(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +32,9 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     left_out   media that the model does not get, a sentence each
     model      the name that the answer gives it
     priority   of its requests
+    parts      what the one prompt was rendered from; None: it is no conversation's
+    tracer     says what the cache gave, where the client asked for it
+    delivery   how the answer reaches its client
     """
 
     prompts: tuple[TextPrompt, ...]
@@ -39,6 +46,15 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     left_out: tuple[str, ...] = ()
     model: str = ""
     priority: int = 0
+    parts: ChatParts | None = None
+    tracer: PromptTracer | None = None
+    delivery: Delivery = DIRECT
+
+    @property
+    def cache_trace(self) -> CacheTrace | msgspec.UnsetType:
+        """For the answer, once all sequences have ended."""
+        trace = None if self.tracer is None else self.tracer.trace
+        return msgspec.UNSET if trace is None else trace
 
     @property
     def copies(self) -> int:
@@ -78,15 +94,20 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     def requests(self) -> list[Request]:
         """One for each continuation, those of a prompt side by side. Raises RequestError."""
         self.check()
-        name, copies = uuid.uuid4().hex, self.copies
-        return [
-            Request(
-                id=f"{name}-{place * copies + copy}",
-                prompt=prompt,
-                params=self.params,
-                copy=copy,
-                priority=self.priority,
-            )
-            for place, prompt in enumerate(self.prompts)
-            for copy in range(copies)
-        ]
+        name, relay, copies = uuid.uuid4().hex, self.delivery.relay, self.copies
+        told = None if relay is None else relay.told
+        found: list[Request] = []
+        for prompt in self.prompts:
+            for copy in range(copies):
+                number = len(found)
+                asked = Request(
+                    id=f"{name}-{number}",
+                    prompt=prompt,
+                    params=self.params,
+                    copy=copy,
+                    priority=self.priority,
+                    written=() if told is None else told.tokens.get(number, ()),
+                    place=() if told is None else told.places.get(number, ()),
+                )
+                found.append(asked)
+        return found

@@ -17,11 +17,13 @@ from worker import log
 from worker.api.intake.adapters import choice_of
 from worker.api.intake.body import HttpRequest, decode_json, hold_body, read_body, until_gone
 from worker.api.intake.constraints import ConstraintFields
+from worker.api.intake.delivery import Delivery, delivery_of
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.generation import Generation
 from worker.api.intake.priority import named_priority, priority_of
+from worker.api.intake.tracing import wants_trace
 from worker.budget import UNBOUNDED, Budget, SlowWork
-from worker.engine.request import Request
+from worker.engine.request import GenerationParams, Request
 from worker.engine.stream import Lane, Stream
 from worker.errors import (
     CancelledError,
@@ -31,7 +33,9 @@ from worker.errors import (
     UnavailableError,
 )
 from worker.limits import LONG
+from worker.requests.prompts import RecentPrompts
 from worker.requests.record import RequestRecord, current
+from worker.requests.tracer import PromptTracer
 from worker.requests.work import RequestWork
 
 # Fields of a body that hold its answer to a form.
@@ -47,6 +51,7 @@ _PLACES: dict[_Pool, int] = {
     "formed": 2,
     "long": 1,
     "media": 4,
+    "questions": 2,
 }
 # One for each request in a place, and for each whose slow work waits for its turn: places of the
 # queue bound them.
@@ -101,12 +106,13 @@ class Preparing:
     """Reads bodies and makes something of them. One for an application, in the loop's thread.
 
     A request has a place in a pool, and changes the pool when its work turns out to be slow: so
-    others wait neither for a form that takes long nor for media.
+    others wait neither for a form that takes long, nor for media, nor for hundreds of questions.
     """
 
     def __init__(self, lane: Callable[[], Lane]) -> None:
         """lane: where requests wait for the engine, once it is there"""
         self._lane = lane
+        self._recent = RecentPrompts()
         self._threads = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="prepare")
         self._threads.submit(int)  # the first request does not wait for the first thread
         self._pools = _Pools()
@@ -155,6 +161,8 @@ class Preparing:
         """
         choice, record = choice_of(body, facts.adapters), current()
         priority = priority_of(body, request)
+        background = bool(getattr(body, "background", None))
+        delivery = delivery_of(request, facts.settings, background=background)
         made = await self.make(request, body, make)
         if made.left_out:
             path = request.scope["path"] if record is None else record.route
@@ -166,11 +174,21 @@ class Preparing:
             prompts=tuple(map(choice.of, made.prompts)),
             model=choice.model,
             priority=priority,
+            params=_with_place(made.params, delivery),
+            delivery=delivery,
             warnings=made.warnings + unknown + made.left_out,
         )
         requests = generation.requests()
         facts.adapters.check_key(requests[0].prompt.key)
-        return generation, self.submit(requests, generation.multiplied_by, generation.copies)
+        stream = self.submit(requests, generation.multiplied_by, generation.copies)
+        if record is not None and record.work is not None:
+            record.work.tracer = tracer = PromptTracer(
+                self._recent, record.owner, requests, generation.copies, made.parts,
+                facts.vocab.spelled,
+            )  # fmt: skip
+            if wants_trace(body, request):
+                generation = msgspec.structs.replace(generation, tracer=tracer)
+        return generation, stream
 
     async def texts(
         self,
@@ -181,7 +199,9 @@ class Preparing:
     ) -> Made:
         """What is made of texts that have only to become tokens. Few are made here: to a thread
         and back takes three times as long. Raises as `aside`, and RequestError for an adapter."""
-        choice = choice_of(body, facts.adapters)
+        choice, record = choice_of(body, facts.adapters), current()
+        if record is not None:
+            record.priority = priority_of(body, request)
         if _length_of(request) > _FEW_BYTES:
             made = await self.make(request, body, make)
         else:
@@ -203,9 +223,12 @@ class Preparing:
         stand side by side, `copies` of each; param: that an error names. Raises RequestError,
         QueueFullError, UnavailableError."""
         lane, record = self._lane(), current()
-        if record is not None and record.account.name:
-            whose = record.account
-            requests = [msgspec.structs.replace(each, account=whose) for each in requests]
+        if record is not None and (record.account.line or record.priority):
+            whose, first = record.account, record.priority
+            requests = [
+                msgspec.structs.replace(each, account=whose, priority=each.priority or first)
+                for each in requests
+            ]
         stream = lane.submit(requests, param=param)
         if record is not None:
             record.follow(RequestWork(stream, requests, copies, lane))
@@ -224,7 +247,8 @@ class Preparing:
         Where the client leaves: LeftError; where the request is cancelled: CancelledError. What
         runs in a thread then goes on there, for nobody.
         """
-        named_priority(body)  # also of a body whose tokens are only counted
+        if record is None:
+            named_priority(body)  # a wrong one, though only tokens are counted
         left = asyncio.ensure_future(until_gone(request.receive))
         if record is not None:
             record.prepare(left)
@@ -290,6 +314,14 @@ async def _unless(left: asyncio.Future[None], waits: Awaitable[T]) -> T:
         raise _wait_gone(left)
     finally:
         task.cancel()
+
+
+def _with_place(params: GenerationParams, delivery: Delivery) -> GenerationParams:
+    """A relay must know where the draws of a seed are."""
+    sampling = params.sampling
+    if delivery.relay is None or sampling.seed is None or sampling.is_greedy:
+        return params
+    return msgspec.structs.replace(params, tells_place=True)
 
 
 def _wait_gone(left: asyncio.Future[None]) -> LeftError | CancelledError:

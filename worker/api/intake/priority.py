@@ -6,7 +6,7 @@ import msgspec
 
 from worker.api.intake.body import HttpRequest
 from worker.errors import RequestError
-from worker.limits import PRIORITY
+from worker.limits import BATCH_PRIORITY, PRIORITY
 from worker.requests.record import current
 
 HEADER = "x-priority"
@@ -18,15 +18,17 @@ _PRIORITIES = {"default": 0, "scale": 0, "standard_only": 0, "flex": 10, "priori
 
 
 def priority_of(body: msgspec.Struct, request: HttpRequest) -> int:
-    """The field `priority`, or `service_tier`, or the header; no lower than the key may have.
+    """The field `priority`, or `service_tier`, or the header; no lower than the key may have. Lines
+    of batches have their own.
 
     Raises RequestError that names what is wrong.
     """
-    asked = named_priority(body)
+    asked, record = named_priority(body), current()
+    if record is not None and record.account.is_batch:
+        return BATCH_PRIORITY
     if asked is None:
         text = request.headers.get(HEADER)
         asked = 0 if text is None else _in_bounds(_integer(text), "X-Priority")
-    record = current()
     lowest = None if record is None else record.account.priority
     return asked if lowest is None else max(asked, lowest)
 

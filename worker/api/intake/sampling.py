@@ -39,6 +39,7 @@ class SamplingFields(ConstraintFields, kw_only=True):
     model               the model, or an adapter of it; where there are no adapters: anything
     priority            the lower number comes first, as in vLLM; it counts before service_tier
     service_tier        flex is the priority 10, priority is -10, other words are 0
+    return_cache_trace  true: the answer says why no more of the prompt came from the cache
     lora                adapters by their numbers, and how much each counts; others do not
     temperature         0 and less are greedy
     top_k               keep the k likeliest; 0 and less keep all
@@ -56,6 +57,7 @@ class SamplingFields(ConstraintFields, kw_only=True):
     model: str | None = None
     priority: Annotated[int | None, between(-PRIORITY.most, PRIORITY.most)] = None
     service_tier: Annotated[str | None, one_of(*TIERS)] = None
+    return_cache_trace: bool | None = None
     lora: list[AdapterScale] | None = None
     temperature: float | None = None
     top_k: int | None = None

@@ -8,13 +8,13 @@ from typing import Annotated, Any, cast
 
 import msgspec
 
-from worker.api.intake.bounds import at_least
+from worker.api.intake.bounds import at_least, between
 from worker.api.intake.facts import ModelFacts, TextEmbedder, Vocabulary
 from worker.api.intake.prompts import check_hopeless
 from worker.budget import Budget
 from worker.engine.embedding import EmbeddingRequest, shorten, vectors_wanted
 from worker.errors import ContextLengthError, RequestError, quantity
-from worker.limits import EMBEDDED, TOKEN_VECTORS
+from worker.limits import EMBEDDED, PRIORITY, TOKEN_VECTORS
 from worker.model.vectors import LONGEST_IN_PARTS
 
 # What clients may send: a text, token ids, or a list of either. llama-server also has texts among
@@ -23,6 +23,7 @@ from worker.model.vectors import LONGEST_IN_PARTS
 Inputs = str | dict[str, Any] | list[str | int | list[str | int] | dict[str, Any]] | None
 Tokens = Sequence[int]
 MOST_NORM = 64  # p of a p-norm
+_COHERES = 999  # its last priority
 
 
 def check_vectors(facts: ModelFacts) -> str:
@@ -53,6 +54,8 @@ def check_pooled(facts: ModelFacts) -> None:
 class CutFields(msgspec.Struct, kw_only=True):
     """What is done with texts that are too long, in the words of several APIs.
 
+    priority                the lower number comes first, as in vLLM; Cohere's go from 0 to 999, of
+                            which more than 100 are 100 here
     truncate_prompt_tokens  vLLM's: they are cut to so many tokens; -1: to as many as can be
     truncation              Voyage's and Jina's. true: to as many as can be; false: refused
     truncate                the same; Cohere's words END and START name the end that goes, and with
@@ -61,11 +64,16 @@ class CutFields(msgspec.Struct, kw_only=True):
     truncation_side         another name of it
     """
 
+    priority: Annotated[int | None, between(-PRIORITY.most, _COHERES)] = None
     truncate_prompt_tokens: Annotated[int | None, at_least(-1)] = None
     truncation: bool | None = None
     truncate: bool | str | None = None
     truncation_direction: str | None = None
     truncation_side: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.priority is not None:
+            self.priority = min(self.priority, PRIORITY.most)
 
 
 class Cut(msgspec.Struct, frozen=True):

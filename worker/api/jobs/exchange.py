@@ -99,7 +99,8 @@ class EventExchange(JobExchange):
             reason = "EOS" if delta.token in self.end_tokens else "STOP_SEQUENCE"
         tally = self.tally
         time_ms = round(tally.sampling_s * 1e3)
-        return End(tally.num_sampled, time_ms, reason, tally.num_cached or 0)
+        trace = self.job.cache_trace
+        return End(tally.num_sampled, time_ms, reason, tally.num_cached or 0, trace)
 
     def failure(self, error: Exception) -> bytes:
         reply = self.error_reply(error)[1]
@@ -133,4 +134,5 @@ class InferExchange(JobExchange):
         text = "".join([delta.text async for delta in self.deltas()])
         tally = self.tally
         time_ms = round(tally.whole_s * 1e3)
-        return InferReply(text, tally.num_sampled, time_ms, tally.num_cached or 0)
+        trace = self.job.cache_trace
+        return InferReply(text, tally.num_sampled, time_ms, tally.num_cached or 0, trace)

@@ -16,6 +16,8 @@ import re
 import time
 import uuid
 
+import msgspec
+
 from worker.api.intake.generation import Generation
 from worker.api.jobs.schemas import JOB_ID
 from worker.engine.stream import Stream
@@ -29,6 +31,7 @@ from worker.errors import (
     WorkerError,
 )
 from worker.limits import UNREAD
+from worker.requests.trace import CacheTrace
 
 UNREAD_S = 60.0
 _ID = re.compile(JOB_ID, re.ASCII)
@@ -40,6 +43,7 @@ class Job:
     created     seconds since the epoch
     num_prompt  tokens of its prompt, once it is prepared
     model       the name that its answer gives the model, then
+    generation  what it asks for, then
     stream      what the engine says; None while the request is prepared
     error       why it was ended early
     """
@@ -50,9 +54,15 @@ class Job:
         self.created = time.time()
         self.num_prompt = 0
         self.model = ""
+        self.generation: Generation | None = None
         self.stream: Stream | None = None
         self.error: WorkerError | None = None
         self.timers: dict[str, asyncio.TimerHandle] = {}
+
+    @property
+    def cache_trace(self) -> CacheTrace | msgspec.UnsetType:
+        """Of its prompt, where its client asked for it, once it has ended."""
+        return msgspec.UNSET if self.generation is None else self.generation.cache_trace
 
     def end(self, error: WorkerError) -> None:
         """Stop generating; after what was generated so far its reader gets the first `error`."""
@@ -103,7 +113,7 @@ class Jobs:
     def run(self, job: Job, generation: Generation, stream: Stream) -> Stream:
         """Follow what the engine makes of a job."""
         job.num_prompt = generation.num_prompt_tokens
-        job.model = generation.model
+        job.model, job.generation = generation.model, generation
         job.stream = stream
         if job.error is not None:  # cancelled while it was prepared
             job.tell_error()

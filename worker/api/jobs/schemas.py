@@ -10,6 +10,7 @@ from worker.api.intake.bounds import at_least, between, characters, texts
 from worker.api.intake.sampling import SamplingFields
 from worker.engine.sampling import LIMITS
 from worker.limits import JOB_PROMPT, JOB_STOP, JOB_STOPS
+from worker.requests.trace import CacheTrace
 
 JOB_ID = r"[A-Za-z0-9._:-]{1,128}"
 # The original worker's, where they are narrower than ours or wider: field -> (lowest, highest).
@@ -90,6 +91,7 @@ class End(msgspec.Struct, tag_field="type", tag="end"):
     decode_time_ms: int
     stop_reason: str
     cached_tokens: int
+    cache_trace: CacheTrace | msgspec.UnsetType = msgspec.UNSET
 
 
 class Failed(msgspec.Struct, tag_field="type", tag="error"):
@@ -112,6 +114,7 @@ class InferReply(msgspec.Struct):
     tokens_generated: int
     duration_ms: int
     cached_tokens: int
+    cache_trace: CacheTrace | msgspec.UnsetType = msgspec.UNSET
 
 
 class InferToken(msgspec.Struct):

@@ -77,6 +77,7 @@ class WritingExchange(DeltaExchange):
         self._model = generation.model
         self._warnings = generation.warnings or UNSET
         self._params = generation.params
+        self._generation = generation
         self._writings = {
             name: Writing(place, name, generation.prompts[place // generation.copies])
             for place, name in enumerate(stream.ids)
@@ -153,6 +154,7 @@ class WritingExchange(DeltaExchange):
             stop_type=kind,
             stopping_word=(last and last.stopped_by) or "",
             timings=timings_of(tally),
+            cache_trace=self._generation.cache_trace,
             warnings=self._warnings,
             completion_probabilities=UNSET
             if self.streaming

@@ -1,17 +1,24 @@
-"""llama-server's routes: texts, tokens, slots, adapters and properties."""
+"""llama-server's routes: texts, embeddings, tokens, slots, adapters and properties."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from litestar import Response, get, post
 from litestar.types import ASGIApp
 
 from worker.api.answer.errors import json_response
+from worker.api.answer.usage import TemplateReply
+from worker.api.answer.vectors import VectorExchange
 from worker.api.described import EVENTS, JSON, Api, Described
 from worker.api.intake.adapters import AdapterScale, scales_of
 from worker.api.intake.body import HttpRequest, read_json
+from worker.api.intake.chat.asking import ask
+from worker.api.intake.chat.chat_request import ChatRequest, chat_input_of
+from worker.api.intake.embeddings import finish, vectors_request
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.origins import Asker
 from worker.api.intake.preparing import Preparing
@@ -21,6 +28,8 @@ from worker.api.llama_server.props import Props, SlotInfo, props_of, slots_of
 from worker.api.llama_server.schemas import (
     AdapterEntry,
     InfillRequest,
+    LlamaEmbedding,
+    LlamaEmbeddingRequest,
     SlotFileName,
     SlotReply,
     Success,
@@ -39,6 +48,7 @@ from worker.api.llama_server.tokens import (
     tokenize,
 )
 from worker.budget import UNBOUNDED
+from worker.chat.format import ChatFormat
 from worker.errors import RequestError, UnavailableError
 from worker.http.replies import ErrorReply
 from worker.lifecycle.loaded import Loaded
@@ -63,6 +73,39 @@ async def completion(request: HttpRequest, facts: ModelFacts, preparing: Prepari
         request, body, facts, lambda budget: completion_of(body, facts, budget)
     )
     return WritingExchange(generation, stream, body, facts)
+
+
+@post("/apply-template", status_code=200, summary="Messages to the prompt's text")
+async def apply_template(
+    request: HttpRequest, facts: ModelFacts, chat: ChatFormat, preparing: Preparing
+) -> Response[bytes]:
+    """What the model would read, also where its context does not hold it."""
+    body = await read_json(request, ChatRequest)
+    generation = await preparing.aside(
+        request,
+        body,
+        lambda budget: ask(chat_input_of(body, facts, budget), chat, facts, must_fit=False),
+    )
+    return json_response(TemplateReply(generation.prompts[0].text))
+
+
+@post(["/embedding", "/embeddings"], status_code=200, summary="Embeddings (llama-server)")
+async def llama_embeddings(
+    request: HttpRequest, facts: ModelFacts, preparing: Preparing
+) -> ASGIApp:
+    """A list for each text: of its one vector, or with --pooling none of those of its tokens."""
+    body = await preparing.body(request, LlamaEmbeddingRequest)
+    param = "content" if body.input is None else "input"
+    wanted = await preparing.texts(
+        request, body, facts, lambda budget: vectors_request(body, facts, budget, param=param)
+    )
+    usual = -1 if wanted.per_token else 2
+
+    def reply(vectors: Sequence[np.ndarray]) -> list[LlamaEmbedding]:
+        made = (np.atleast_2d(finish(vector, body, facts, usual)) for vector in vectors)
+        return [LlamaEmbedding(place, rows.tolist()) for place, rows in enumerate(made)]
+
+    return VectorExchange(wanted, preparing, request.url.path, reply)
 
 
 @get("/lora-adapters", summary="The adapters (llama-server)")
@@ -181,8 +224,8 @@ _STORY: dict[str, Any] = {"prompt": "Once upon a time", "n_predict": 12, "temper
 
 API = Api(
     name="llama-server",
-    text="Texts, tokens, slots, adapters and properties, as llama-server's own clients ask for "
-    "them.",
+    text="Texts, embeddings, tokens, slots, adapters and properties, for llama-server's own "
+    "clients.",
     routes=(
         Described(
             handler=completion,
@@ -214,6 +257,28 @@ API = Api(
                     **_PLACE,
                     "input_extra": [{"filename": "sue.txt", "text": "Sue had a blue ball."}],
                     "response_fields": ["content", "timings/prompt_n"],
+                },
+            },
+        ),
+        Described(
+            handler=apply_template,
+            asker=Asker.NAMED,
+            takes=ChatRequest,
+            needs=("messages",),
+            gives={JSON: TemplateReply},
+            examples={"question": {"messages": [{"role": "user", "content": "What is 3 plus 4?"}]}},
+        ),
+        Described(
+            handler=llama_embeddings,
+            asker=Asker.NAMED,
+            takes=LlamaEmbeddingRequest,
+            gives={JSON: list[LlamaEmbedding]},
+            notes="Of embedding models, and of others with `--pooling`.",
+            examples={
+                "text": {"content": "Once it rains."},
+                "as it is": {
+                    "input": ["Once it rains.", "The sky is clear."],
+                    "embd_normalize": -1,
                 },
             },
         ),

@@ -9,8 +9,11 @@ import msgspec
 from worker.api.answer.logprobs import TopToken
 from worker.api.answer.usage import LlamaTimings, PromptProgress
 from worker.api.intake.bounds import between, count_from, texts
+from worker.api.intake.embeddings import EmbeddingsRequest
 from worker.api.intake.sampling import SamplingFields
+from worker.api.intake.texts import Inputs
 from worker.limits import LOGPROBS, SEQUENCES, STOP, STOPS
+from worker.requests.trace import CacheTrace
 
 
 class WritingFields(SamplingFields, kw_only=True):
@@ -148,6 +151,7 @@ class Written(msgspec.Struct, kw_only=True):
     stopping_word: str
     timings: LlamaTimings
     completion_probabilities: list[WrittenScore] | msgspec.UnsetType = msgspec.UNSET
+    cache_trace: CacheTrace | msgspec.UnsetType = msgspec.UNSET
     warnings: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
     def only(self, paths: list[str]) -> dict[str, Any]:
@@ -201,3 +205,19 @@ class SlotReply(msgspec.Struct, omit_defaults=True, kw_only=True):
     n_read: int | None = None
     n_erased: int | None = None
     timings: dict[str, float] = {}
+
+
+class LlamaEmbeddingRequest(EmbeddingsRequest, kw_only=True):
+    """POST /embedding and /embeddings.
+
+    content  another name of input
+    """
+
+    content: Inputs = None
+
+
+class LlamaEmbedding(msgspec.Struct):
+    """One text's vector, or those of its tokens."""
+
+    index: int
+    embedding: list[list[float]]

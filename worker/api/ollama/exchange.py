@@ -30,7 +30,7 @@ from worker.chat.reader import Content, Thought
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.http.replies import ErrorReply
-from worker.http.sse import encode
+from worker.http.sse import LINES_TYPE, encode
 
 
 class LinePiece(msgspec.Struct):
@@ -49,14 +49,15 @@ class LinePiece(msgspec.Struct):
 class OllamaExchange(DeltaExchange):
     """Lines with what each step added, and a last one that is `done`."""
 
-    content_type: ClassVar[bytes] = b"application/x-ndjson"
+    content_type: ClassVar[bytes] = LINES_TYPE
     closing: ClassVar[bytes] = b""
 
     def __init__(
         self, generation: Generation, stream: Stream, facts: ModelFacts, *, streaming: bool
     ) -> None:
-        super().__init__(stream, streaming=streaming)
+        super().__init__(stream, streaming=streaming, delivery=generation.delivery)
         self._said = AnswerState(generation.reader())
+        self._generation = generation
         self._model = generation.model
         self._pieces = facts.vocab.pieces
         self._warnings = generation.warnings
@@ -121,7 +122,7 @@ class OllamaExchange(DeltaExchange):
         """A call is no reason to Ollama's clients: they look for it."""
         reason = "length" if self._said.finish_reason == "length" else "stop"
         ended = {"done": True, "done_reason": reason, "warnings": self._warnings or UNSET}
-        return {**ended, **cost_of(self._tally)}
+        return {**ended, "cache_trace": self._generation.cache_trace, **cost_of(self._tally)}
 
 
 def _in_one_line(arguments: str) -> msgspec.Raw:

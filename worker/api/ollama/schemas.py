@@ -17,6 +17,7 @@ from worker.api.intake.chat.past_message import PastMessage
 from worker.api.intake.chat.tools import DeclaredTools
 from worker.api.intake.thinking import ChatFields
 from worker.limits import LOGPROBS, MEDIA, MESSAGES, STOP, STOPS, TOOLS
+from worker.requests.trace import CacheTrace
 
 
 class OllamaOptions(ChatFields, kw_only=True):
@@ -131,6 +132,7 @@ class AnswerLine(msgspec.Struct, kw_only=True):
     eval_count: int | UnsetType = UNSET
     eval_duration: int | UnsetType = UNSET
     logprobs: list[TokenScore] | UnsetType = UNSET
+    cache_trace: CacheTrace | UnsetType = UNSET
     warnings: tuple[str, ...] | UnsetType = UNSET
 
 

@@ -1,4 +1,4 @@
-"""/v1/chat/completions and /apply-template: a conversation by the file's own template."""
+"""/v1/chat/completions: a conversation by the file's own template."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from msgspec import UNSET, UnsetType
 
 from worker.api.answer.answer_state import AnswerState
 from worker.api.answer.logprobs import SpelledIds, TokenScore, token_score
+from worker.api.answer.usage import TemplateReply
+from worker.api.intake.chat.chat_request import ChatRequest
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.generation import Generation
 from worker.api.openai.exchange import Answer, OpenAIExchange, tells
@@ -17,9 +19,7 @@ from worker.api.openai.schemas import (
     ChatCompletion,
     ChatDelta,
     ChatLogprobs,
-    ChatRequest,
     FunctionDelta,
-    TemplateReply,
     ToolCallDelta,
 )
 from worker.chat.reader import Arguments, CallBegun, CallEnded, Content, Thought

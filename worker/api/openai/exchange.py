@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, TypeVar
@@ -12,9 +11,10 @@ import msgspec
 from worker import __version__
 from worker.api.answer.exchange import DeltaExchange
 from worker.api.answer.usage import Tally, Usage, progress_of, timings_of, usage_of
+from worker.api.intake.chat.chat_request import ChatRequest
 from worker.api.intake.generation import Generation
 from worker.api.intake.priority import tier_of
-from worker.api.openai.schemas import AnyChoice, ChatRequest, CompletionRequest
+from worker.api.openai.schemas import AnyChoice, CompletionRequest
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.http import sse
@@ -65,7 +65,7 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
         answers: Sequence[Answer[ChoiceT]],
     ) -> None:
         """answers: one for each sequence"""
-        super().__init__(stream, streaming=bool(body.stream))
+        super().__init__(stream, streaming=bool(body.stream), delivery=generation.delivery)
         options = body.stream_options
         self._generation = generation
         self._answers = dict(zip(stream.ids, answers, strict=True))
@@ -82,8 +82,8 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
         self._notes = {name: told for name, told in notes.items() if told}
         self._untold = self._notes  # in no event yet
         self.head: dict[str, Any] = {
-            "id": self.prefix + stream.ids[0].rpartition("-")[0],
-            "created": int(time.time()),
+            "id": self.prefix + self.name,
+            "created": self.created,
             "model": generation.model,
             "system_fingerprint": f"gguf-worker-{__version__}",
         }
@@ -110,16 +110,21 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
             more = {"usage": self._usage()} if self._usage_always else {}
             if self._times_all or (delta.finish_reason and place == len(choices)):
                 more["timings"] = timings_of(self._tally)
+            if delta.finish_reason and place == len(choices) and not self._include_usage:
+                more["cache_trace"] = self._generation.cache_trace
             frames.append(sse.frame(self.event([choice], **more, **self._untold)))
             self._untold = {}
         return frames
 
     def last_frames(self) -> list[bytes]:
-        """The usage, where asked for, with the times and what was left out of the prompt."""
+        """The usage, where asked for, with the times, what was left out of the prompt, and why it
+        was read again."""
         if not self._include_usage:
             return []
         usage, timings = self._usage(), timings_of(self._tally)
-        return [sse.frame(self.event([], usage=usage, timings=timings, **self._notes))]
+        trace = self._generation.cache_trace
+        event = self.event([], usage=usage, timings=timings, cache_trace=trace, **self._notes)
+        return [sse.frame(event)]
 
     def take(self, delta: Delta) -> Sequence[ChoiceT]:
         """The choices that it makes visible, the first with the token's id where ids are told."""
@@ -147,7 +152,8 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
             for choice, answer in zip(choices, chosen, strict=True):
                 choice.token_ids = ids[id(answer)]
         usage, timings = self._usage(), timings_of(self._tally)
-        return self.reply(choices, usage=usage, timings=timings, **self._notes)
+        trace = self._generation.cache_trace
+        return self.reply(choices, usage=usage, timings=timings, cache_trace=trace, **self._notes)
 
     def _usage(self) -> Usage:
         thought = sum(answer.num_thought_tokens for answer in self._answers.values())

@@ -18,19 +18,17 @@ from worker.api.described import (
 from worker.api.intake.adapters import MODEL_ID, adapter_at
 from worker.api.intake.body import HttpRequest, read_json
 from worker.api.intake.chat.asking import ask
+from worker.api.intake.chat.chat_request import ChatRequest, chat_input_of
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.origins import Asker
 from worker.api.intake.preparing import Preparing
 from worker.api.openai.chat import ChatExchange
-from worker.api.openai.chat_input import chat_input_of
 from worker.api.openai.completions import CompletionExchange, generation_of
 from worker.api.openai.models import ListedDetails, ListedModel, ModelEntry, ModelList, model_entry
 from worker.api.openai.schemas import (
     ChatCompletion,
-    ChatRequest,
     Completion,
     CompletionRequest,
-    TemplateReply,
 )
 from worker.chat.format import ChatFormat
 from worker.http.replies import ErrorReply
@@ -46,20 +44,6 @@ async def chat_completions(
         request, body, facts, lambda budget: ask(chat_input_of(body, facts, budget), chat, facts)
     )
     return ChatExchange(generation, stream, body, facts)
-
-
-@post("/apply-template", status_code=200, summary="Messages to the prompt's text")
-async def apply_template(
-    request: HttpRequest, facts: ModelFacts, chat: ChatFormat, preparing: Preparing
-) -> Response[bytes]:
-    """What the model would read, also where its context does not hold it."""
-    body = await read_json(request, ChatRequest)
-    generation = await preparing.aside(
-        request,
-        body,
-        lambda budget: ask(chat_input_of(body, facts, budget), chat, facts, must_fit=False),
-    )
-    return json_response(TemplateReply(generation.prompts[0].text))
 
 
 @post(
@@ -168,14 +152,6 @@ API = Api(
                 "logprobs": {**_SUM, "max_tokens": 4, "logprobs": True, "top_logprobs": 2},
                 "long conversation": {**_SUM, "max_tokens": 12, "truncation": "auto"},
             },
-        ),
-        Described(
-            handler=apply_template,
-            asker=Asker.NAMED,
-            takes=ChatRequest,
-            needs=("messages",),
-            gives={JSON: TemplateReply},
-            examples={"question": _SUM},
         ),
         Described(
             handler=chat_input_tokens,

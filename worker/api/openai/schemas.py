@@ -2,117 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
 from worker.api.answer.logprobs import Logprobs, TokenScore
-from worker.api.answer.usage import LlamaTimings, PromptProgress, Usage
-from worker.api.intake.bounds import TRUNCATIONS, between, count_from, items, one_of, texts
-from worker.api.intake.chat.content_parts import MessageContent
-from worker.api.intake.chat.past_message import PastMessage
-from worker.api.intake.chat.tools import ChoiceObject, DeclaredTools
+from worker.api.answer.usage import LlamaTimings, PromptProgress, TemplateReply, Usage
+from worker.api.intake.bounds import TRUNCATIONS, between, count_from, one_of, texts
+from worker.api.intake.chat.chat_request import StreamOptions
 from worker.api.intake.prompts import Truncated
 from worker.api.intake.sampling import SamplingFields
-from worker.api.intake.thinking import FORMATS, ChatFields
-from worker.limits import LOGPROBS, MESSAGES, SEQUENCES, STOP, STOPS, TOOLS
-
-
-class StreamOptions(msgspec.Struct, kw_only=True):
-    """How a stream reports usage."""
-
-    include_usage: bool | None = None
-    continuous_usage_stats: bool | None = None
+from worker.limits import LOGPROBS, SEQUENCES, STOP, STOPS
+from worker.requests.trace import CacheTrace
 
 
 class AnyChoice(msgspec.Struct, kw_only=True):
     """token_ids: of the sampled tokens, where asked for"""
 
     token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
-
-
-class ChatMessage(PastMessage, kw_only=True):
-    """One message of the conversation.
-
-    role             system, developer, user, assistant, tool, or whatever else the template knows;
-                     the words of any other, and of none, are the user's
-    prefix, partial  true, of an assistant's last message: the answer goes on with it
-    """
-
-    role: str | None = None
-    prefix: bool | None = None
-    partial: bool | None = None
-
-
-class ChatRequest(ChatFields, kw_only=True):
-    """POST /v1/chat/completions; what makes the prompt is also the body of POST /apply-template.
-
-    messages                the conversation, with what is to be answered at its end
-    system                  a system message before it
-    tools                   functions that the model may call
-    tool_choice             auto, none, required, or the tool that is to be called
-    parallel_tool_calls     false: an answer holds one call at most
-    reasoning_format        none leaves thoughts in the content
-    reasoning_budget_tokens, thinking_budget_tokens
-                            tokens of thought at most; the first counts
-    chat_template           refused: the template is the model file's own
-    functions, function_call
-                            the form that tools had before; refused
-    add_generation_prompt   false: the prompt ends without the assistant's opening
-    continue_final_message  true: the last message goes on
-    truncation              auto drops old turns where the context is too small
-    max_tokens, max_completion_tokens
-                            tokens to sample at most; -1, and where neither is given: until the
-                            model or the context ends; 0 reads the prompt, which fills the cache
-    n                       answers
-    stop                    an answer ends before the first of these
-    logprobs                true: the logprob of each token; a number above 0 is true
-    top_logprobs            likeliest alternatives to report for each token; needs logprobs
-    n_probs                 llama-server's name of both
-    stream                  true: events, one for each token
-    stream_options          how a stream reports usage
-    return_progress         true: each step that reads the prompt is an event, too
-    return_token_ids        true: the ids of the prompt and of the answer, too
-    return_tokens_as_token_ids
-                            true: logprobs name tokens by their ids
-    timings_per_token       true: events have timings
-    verbose                 true, or as the worker is: the text that the model read, too
-    """
-
-    messages: Annotated[list[ChatMessage | None] | None, items(MESSAGES.most, least=1)] = None
-    system: MessageContent = None
-    tools: Annotated[DeclaredTools, items(TOOLS.most)] = None
-    tool_choice: str | ChoiceObject | None = None
-    parallel_tool_calls: bool | None = None
-    functions: Any = None
-    function_call: Any = None
-    reasoning_format: Annotated[str | None, one_of(*FORMATS)] = None
-    reasoning_budget_tokens: Annotated[int | None, count_from(0)] = None
-    thinking_budget_tokens: Annotated[int | None, count_from(0)] = None
-    chat_template: str | None = None
-    add_generation_prompt: bool | None = None
-    continue_final_message: bool | None = None
-    truncation: Annotated[str | None, one_of(*TRUNCATIONS)] = None
-    max_tokens: Annotated[int | None, count_from(0)] = None
-    max_completion_tokens: Annotated[int | None, count_from(0)] = None
-    n: Annotated[int | None, between(1, SEQUENCES.most)] = None
-    stop: Annotated[str | list[str | None] | None, texts(STOPS.most, STOP.most)] = None
-    logprobs: Annotated[bool | int | None, between(0, LOGPROBS.most)] = None
-    top_logprobs: Annotated[int | None, between(0, LOGPROBS.most)] = None
-    n_probs: Annotated[int | None, between(0, LOGPROBS.most)] = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    return_progress: bool | None = None
-    return_token_ids: bool | None = None
-    return_tokens_as_token_ids: bool | None = None
-    timings_per_token: bool | None = None
-    verbose: bool | None = None
-
-
-class TemplateReply(msgspec.Struct):
-    """The prompt as text."""
-
-    prompt: str
 
 
 class ChatLogprobs(msgspec.Struct):
@@ -176,6 +83,7 @@ class ChatCompletion(msgspec.Struct, kw_only=True, omit_defaults=True):
     warnings: tuple[str, ...] = ()
     service_tier: str | msgspec.UnsetType = msgspec.UNSET
     prompt_token_ids: tuple[int, ...] = ()
+    cache_trace: CacheTrace | msgspec.UnsetType = msgspec.UNSET
     verbose: TemplateReply | msgspec.UnsetType = msgspec.field(
         name="__verbose", default=msgspec.UNSET
     )
@@ -248,3 +156,4 @@ class Completion(msgspec.Struct, kw_only=True, omit_defaults=True):
     prompt_progress: PromptProgress | msgspec.UnsetType = msgspec.UNSET
     warnings: tuple[str, ...] = ()
     service_tier: str | msgspec.UnsetType = msgspec.UNSET
+    cache_trace: CacheTrace | msgspec.UnsetType = msgspec.UNSET

@@ -273,11 +273,10 @@ def _thought(item: InputItem, media: MediaInputs) -> str:
 # Of `include`.
 TOLD_LOGPROBS = "message.output_text.logprobs"
 SEALED = "reasoning.encrypted_content"
-# Fields that need more than stored responses, or work that goes on unread -> what to do instead.
+# Fields that need more than stored responses -> what to do instead.
 _ABSENT = {
     "conversation": "Send previous_response_id, or the whole conversation as input.",
     "prompt": "Send its text as instructions.",
-    "background": "Stream the response, or wait for it.",
 }
 
 
@@ -288,6 +287,8 @@ def chat_input_of(body: ResponseRequest, facts: ModelFacts, budget: Budget) -> C
     for field, hint in _ABSENT.items():
         if getattr(body, field):
             raise RequestError(f"{field} is not offered here.", param=field, hint=hint)
+    if body.background and body.store is False:
+        raise RequestError("background needs a stored response.", param="store")
     check_alternatives(top_logprobs=body.top_logprobs)
     functions = DeclaredFunctions(body.tools)
     choice = choice_of(body.tool_choice, functions.found)

@@ -68,10 +68,15 @@ class ResponseExchange(DeltaExchange):
         own: Sequence[InputItem],
     ) -> None:
         """own: its input, without that of earlier responses"""
-        super().__init__(stream, streaming=bool(body.stream))
-        name = stream.ids[0].rpartition("-")[0]
+        super().__init__(
+            stream,
+            streaming=bool(body.stream or body.background),
+            delivery=generation.delivery,
+        )
+        name = self.name
         reasoning = _reasoning(body)
-        self._said = AnswerState(generation.reader())
+        # An item tells its call's id again at the end, perhaps at another worker.
+        self._said = AnswerState(generation.reader(), name if self.delivery.relay else None)
         functions = DeclaredFunctions(body.tools)
         self._output = Output(
             name,
@@ -81,12 +86,14 @@ class ResponseExchange(DeltaExchange):
         )
         self._pieces = facts.vocab.pieces
         self._tally = Tally(generation.num_prompt_tokens, stream.ids)
+        self._generation = generation
         self._num_events = 0
         self._times_all = bool(body.timings_per_token)
         self._reply = ResponseReply(
             id=f"resp_{name}",
-            created_at=int(time.time()),
+            created_at=self.created,
             model=generation.model,
+            background=bool(body.background),
             service_tier=tier_of(generation.priority),
             **_echo(body, generation.params.sampling, functions),
         )
@@ -98,10 +105,18 @@ class ResponseExchange(DeltaExchange):
         if self._reply.store:
             store.begin(self._reply, own, stream, self._output.cut)
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    @property
+    def reply(self) -> ResponseReply:
+        """The response as it began."""
+        return self._reply
+
+    def catch_up(self, num_told: int) -> None:
+        self._num_events = max(self._num_events, num_told)
+
+    async def run(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer, and keep no response that was left early."""
         try:
-            await super().__call__(scope, receive, send)
+            await super().run(scope, receive, send)
         finally:
             self._store.leave(self._reply.id)
 
@@ -185,6 +200,7 @@ class ResponseExchange(DeltaExchange):
                 tally.num_prompt + tally.num_sampled,
             ),
             timings=timings_of(tally),
+            cache_trace=self._generation.cache_trace,
         )
         self._store.end(reply)
         return reply

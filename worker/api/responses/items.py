@@ -12,6 +12,7 @@ from worker.api.answer.usage import LlamaTimings, PromptProgress
 from worker.api.intake.prompts import Truncated
 from worker.api.intake.thinking import ReasoningOptions
 from worker.api.responses.schemas import TextOptions
+from worker.requests.trace import CacheTrace
 
 
 class OutputText(msgspec.Struct, tag_field="type", tag="output_text"):
@@ -152,6 +153,7 @@ class ResponseReply(msgspec.Struct, kw_only=True):
     user: str | None
     timings: LlamaTimings | msgspec.UnsetType = msgspec.UNSET
     truncated: Truncated | msgspec.UnsetType = msgspec.UNSET
+    cache_trace: CacheTrace | msgspec.UnsetType = msgspec.UNSET
     warnings: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from litestar import Response, delete, get, post
 from litestar.types import ASGIApp
 
+from worker.account import NOBODY
 from worker.api.answer.errors import json_response
+from worker.api.answer.kept_stream import KeptStreams, StreamReading, number_after
 from worker.api.answer.usage import InputTokens
 from worker.api.described import (
     EVENTS,
@@ -24,10 +26,12 @@ from worker.api.intake.preparing import Preparing
 from worker.api.responses.chat_input import InputItem, chat_input_of
 from worker.api.responses.exchange import ResponseExchange
 from worker.api.responses.items import RESPONSE_EVENTS, ResponseReply
+from worker.api.responses.recorder import Recorder
 from worker.api.responses.schemas import ResponseRequest
 from worker.api.responses.store import ResponseStore
 from worker.chat.format import ChatFormat
 from worker.errors import NotSupportedError, RequestError
+from worker.requests.record import current, current_owner
 
 _PAGE = 100
 
@@ -57,6 +61,8 @@ async def responses(
     chat: ChatFormat,
     preparing: Preparing,
     stored: ResponseStore,
+    streams: KeptStreams,
+    recorder: Recorder | None,
 ) -> ASGIApp:
     """The whole response at once, or its events."""
     body = await preparing.body(request, ResponseRequest)
@@ -64,7 +70,18 @@ async def responses(
     generation, stream = await preparing.run(
         request, whole, facts, lambda budget: ask(chat_input_of(whole, facts, budget), chat, facts)
     )
-    return ResponseExchange(generation, stream, body, facts, stored, own)
+    exchange = ResponseExchange(generation, stream, body, facts, stored, own)
+    if not body.background:
+        return exchange
+    if recorder is None:
+        kept = exchange.keep(streams, outlives=True)
+    else:
+        record = current()
+        account = NOBODY if record is None else record.account
+        kept = await recorder.keep(exchange, streams, whole, own, account)
+    if body.stream:
+        return StreamReading(streams, kept, kept.first)
+    return _application(json_response(exchange.reply))
 
 
 @post("/v1/responses/input_tokens", status_code=200, summary="Tokens of a prompt (Responses)")
@@ -87,12 +104,24 @@ async def input_tokens(
 
 @get("/v1/responses/{response_id:str}", summary="A stored response")
 async def stored_response(
-    response_id: str, stored: ResponseStore, stream: str = ""
-) -> Response[bytes]:
-    """As it is by now."""
+    response_id: str,
+    stored: ResponseStore,
+    streams: KeptStreams,
+    stream: str = "",
+    starting_after: str = "",
+) -> ASGIApp:
+    """As it is by now, or its events."""
     if stream.lower() in ("1", "true"):
-        raise RequestError("A stored response has no events any more.", param="stream")
-    return Response(stored.get(response_id).reply, media_type="application/json")
+        name = response_id.removeprefix("resp_")
+        kept = streams.get(name, current_owner())
+        return StreamReading(streams, kept, number_after(starting_after, "starting_after"))
+    reply = stored.get(response_id).reply
+    return _application(Response(reply, media_type="application/json"))
+
+
+def _application(response: Response[bytes]) -> ASGIApp:
+    # Litestar takes a Response where a handler may return an application.
+    return cast("ASGIApp", response)
 
 
 @get("/v1/responses/{response_id:str}/input_items", summary="Input of a stored response")
@@ -113,9 +142,13 @@ async def listed_input(
 
 
 @delete("/v1/responses/{response_id:str}", status_code=200, summary="Delete a stored response")
-async def delete_response(response_id: str, stored: ResponseStore) -> Response[bytes]:
+async def delete_response(
+    response_id: str, stored: ResponseStore, recorder: Recorder | None
+) -> Response[bytes]:
     """One that runs goes on."""
     stored.drop(response_id)
+    if recorder is not None:
+        await recorder.drop(response_id.removeprefix("resp_"))
     return json_response(ResponseDeleted(response_id))
 
 
@@ -171,9 +204,14 @@ API = Api(
         ),
         Described(
             handler=stored_response,
-            gives={JSON: ResponseReply},
+            gives={JSON: ResponseReply, EVENTS: RESPONSE_EVENTS},
+            named=True,
             params=_ID,
-            queries={"stream": "`true` is refused."},
+            queries={
+                "stream": "`true`: its events, if it was asked for with `background` or "
+                "`X-Resume: on`.",
+                "starting_after": "The `sequence_number` of an event: those behind it.",
+            },
         ),
         Described(
             handler=listed_input,

@@ -53,7 +53,8 @@ class ResponseRequest(ChatFields, kw_only=True):
     timings_per_token     true: events have timings
     return_progress       true: each step that reads the prompt is an event, too
     stream                true: events
-    background            true is refused: nothing goes on unread
+    background            true: the response goes on without its client, who may ask for it by its
+                          id, or for its events
     conversation, prompt  refused: these are not stored
     """
 

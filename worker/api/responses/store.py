@@ -107,6 +107,15 @@ class ResponseStore:
         if stored is not None and stored.stream is not None:
             self._put(reply.id, stored.with_reply(msgspec.json.encode(reply)))
 
+    def reply_of_ended(self, name: str) -> bytes | None:
+        """Its reply as it will stay; None: it has not ended, or is not there."""
+        stored = self._found.get(name)
+        return None if stored is None or stored.stream is not None else stored.reply
+
+    def put(self, name: str, reply: bytes, items: bytes, before: str | None) -> None:
+        """One that has ended in another process."""
+        self._put(name, StoredResponse(reply, items, before))
+
     def leave(self, name: str) -> None:
         """Drop what did not end, and never will."""
         stored = self._found.get(name)

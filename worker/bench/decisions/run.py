@@ -28,7 +28,7 @@ from worker.bench.run.runner import Event, Events, Note, Runner
 from worker.bench.sections import Machine
 from worker.bench.sizes import EFFORTS
 from worker.bench.stages import StageJob
-from worker.errors import BackendError, UsageError, WorkerError
+from worker.errors import BackendError, UsageError
 from worker.files import atomic_write
 from worker.model import calibration
 from worker.model.calibration import DecisionCalibration, calibration_path
@@ -70,12 +70,8 @@ class DecisionRun:
         reference: LevelScores | None = None
         name = ""
         for level in plan.levels:
-            try:
-                file = yield from makers.file(level, source)
-            except (WorkerError, OSError) as failure:
-                self._notes.append(f"{level.name} is left out: {failure}")
-                runner.agenda.drop(level.name)
-                yield Note(text=self._notes[-1])
+            file = yield from makers.file_or_none(level, source, self._notes)
+            if file is None:
                 continue
             name = name or file.config.name or Path(file.path).stem
             made, mine = yield from self._measure(level, file)

@@ -12,7 +12,7 @@ from worker.bench.plan import BenchPlan, Level
 from worker.bench.report import FORMAT, BenchReport, LevelReport
 from worker.bench.report.verdict import judge
 from worker.bench.run.cache import BenchCache
-from worker.bench.run.level import LevelRunner, begin
+from worker.bench.run.level import File, LevelRunner, begin
 from worker.bench.run.runner import Event, Events, Note, Runner
 from worker.bench.sizes import SEED
 from worker.errors import UsageError, WorkerError
@@ -88,15 +88,13 @@ class Bench:
 
         measured: list[Level] = []
         for level in plan.levels:
-            try:
-                file = reference if level is first else (yield from levels.file(level, source))
-            except (WorkerError, OSError) as failure:
-                yield self._note(f"{level.name} is left out: {failure}")
-                runner.agenda.drop(level.name)
-                continue
-            found[level.name] = yield from levels.measure(level, file)
-            measured.append(level)
-            yield report()
+            file: File | None = reference
+            if level is not first:
+                file = yield from levels.file_or_none(level, source, self._notes)
+            if file is not None:
+                found[level.name] = yield from levels.measure(level, file)
+                measured.append(level)
+                yield report()
         # There and back again: what drifts evenly falls out of the comparison of levels.
         for level in reversed(measured):
             found[level.name] = yield from levels.serve_again(level, found[level.name])

@@ -15,11 +15,11 @@ from worker.bench.plan import BenchPlan, Level, settings_of
 from worker.bench.quality.reference import MAX_BYTES, is_whole
 from worker.bench.report import LevelReport
 from worker.bench.run.cache import key_of, remove
-from worker.bench.run.runner import Events, Runner
+from worker.bench.run.runner import Events, Note, Runner
 from worker.bench.sections import Machine, Quality, TokenCost
 from worker.bench.sizes import EFFORTS, BenchWork, Sizes, scoring_s, sizes_for, speed_s
 from worker.bench.stages import BenchStage, Cost, StageJob, all_stages, first_pass, scorings
-from worker.errors import BackendError, ModelFileError
+from worker.errors import BackendError, ModelFileError, WorkerError
 from worker.gguf.quant import FILE_TYPES, GUESSED
 from worker.model.config import ModelConfig, load_config
 
@@ -145,6 +145,18 @@ class LevelRunner:
                 cache.save(key, file.sha256, time.time())
         cache.use(target)
         return file
+
+    def file_or_none(
+        self, level: Level, source: File | None, notes: list[str]
+    ) -> Events[File | None]:
+        """The same. One that cannot be made or read is noted, and costs no other level."""
+        try:
+            return (yield from self.file(level, source))
+        except (WorkerError, OSError) as failure:
+            notes.append(f"{level.name} is left out: {failure}")
+            self._runner.agenda.drop(level.name)
+            yield Note(text=notes[-1])
+            return None
 
     def _recall(self, level: Level, target: Path, key: str) -> Events[File | None]:
         """What an earlier run made. A file that has changed since then is removed."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from typing import Any
 
 from worker.cli.address import address_from
 from worker.cli.options import add_options
 
 _URL = "http://127.0.0.1:8080"
 DESCRIPTION = (
-    "Watch a running worker: its requests (how much of a prompt is read, tokens "
-    "per second, wait), cells, speeds of the last minutes, memory and log. A worker that dies "
-    "is shown as gone until it answers again. q or Ctrl-C leaves. Where standard output is no "
-    "terminal, the view is printed once."
+    "Watch a running worker: its requests (how much of a prompt is read, tokens per second, wait), "
+    "cells, speeds, memory and log. A worker that dies is shown as gone until it answers again. "
+    "q or Ctrl-C quits. If standard output is not a terminal, the view is printed once."
 )
 EXAMPLE = "Example: worker top http://gpu7:8080 --api-key-file ~/.worker-key"
 
@@ -28,7 +29,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show it. Raises UsageError, and WatchError where there is nothing to show."""
-    from worker.cli.top.screen import show
+    from worker.cli.console import data_console, write_json
+    from worker.cli.top.screen import LiveReply, look, view, watch
 
-    show(address_from(arguments), as_json=arguments.json, once=arguments.once)
+    address, console = address_from(arguments), data_console()
+    if arguments.json:
+        write_json(look(address, dict[str, Any]))
+    elif arguments.once or not sys.stdout.isatty() or console.is_dumb_terminal:
+        for line in view(address.url, look(address, LiveReply), console.options):
+            console.print(line)
+    else:
+        watch(address)
     return 0

@@ -11,122 +11,86 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Callable, Generator
-from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from typing import TypeVar
 
 import msgspec
 from rich.console import Console, Group
 from rich.live import Live
 
 from worker.cli.address import Address
-from worker.cli.console import data_console, write_json
-from worker.cli.top.view import View, WatchError
+from worker.cli.chat_client import connection_to, request
+from worker.cli.top.view import view
+from worker.errors import WorkerError
 from worker.log import harmless
 from worker.requests.views import LiveReply
 
 _PATH = "/v1/requests"
-_PAUSE_S, _TIMEOUT_S = 0.5, 2.0
-_MAX_ANSWER = 8 << 20
+_PAUSE_S, _TIMEOUT_S, _MAX_ANSWER = 0.5, 2.0, 8 << 20
+_START = "Start one with `worker serve`, or name its address: worker top http://HOST:PORT"
+_KEY = "Give it with --api-key-file, --api-key or LLAMA_API_KEY."
 _Answer = TypeVar("_Answer")
+
+
+class WatchError(WorkerError, code="NOT_WATCHED"):
+    """The worker answers what is not understood. Asking again is no use."""
+
+
+class AwayError(WatchError):
+    """The worker does not answer, or not with its view; it may later."""
 
 
 def look(address: Address, kind: type[_Answer]) -> _Answer:
     """What the worker does now, decoded as `kind`. Raises WatchError."""
-    parts, url = urlsplit(address.url), address.url
-    scheme = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    headers = {"Authorization": f"Bearer {address.key}"} if address.key is not None else {}
+    url = address.url
     try:
-        with contextlib.closing(scheme(parts.netloc, timeout=_TIMEOUT_S)) as connection:
-            connection.request("GET", parts.path + _PATH, headers=headers)
-            response = connection.getresponse()
+        with contextlib.closing(connection_to(address, _TIMEOUT_S)) as connection:
+            response = request(connection, "GET", _PATH, address)
             body = response.read(_MAX_ANSWER)
-        if response.status == http.client.NOT_FOUND:
-            raise ValueError  # no worker's answer
-        if response.status != http.client.OK:
-            raise _refusal(address, response.status, body)
-        return msgspec.json.decode(body, type=kind)
+        if response.status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
+            words = "asks for a key." if address.key is None else "has another key."
+            raise WatchError(f"{url} {words}", hint=_KEY)
+        if response.status not in (http.client.OK, http.client.NOT_FOUND):
+            words = response.reason
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                words = harmless(str(msgspec.json.decode(body)["error"]["message"])[:200])
+            raise AwayError(f"{url} answers {response.status}: {words}".rstrip(": .") + ".")
+        return msgspec.json.decode(body if response.status == http.client.OK else b"", type=kind)
     except msgspec.ValidationError as error:
-        message = f"{url} says what is not understood here: {error}."
-        hint = "Watch it with `worker top` of its own version."
-        raise WatchError(message, hint=hint, lasting=True) from None
+        words = f"{url} says what is not understood here: {error}."
+        raise WatchError(words, hint="Watch it with `worker top` of its own version.") from None
     except OSError as error:
-        message = f"No worker answers at {url}: {error.strerror or error}."
-        hint = "Start one with `worker serve`, or name its address: worker top http://HOST:PORT"
-        raise WatchError(message, hint=hint) from None
+        words = f"No worker answers at {url}: {error.strerror or error}."
+        raise AwayError(words, hint=_START) from None
     except (http.client.HTTPException, ValueError):
-        message = f"{url} has no {_PATH}: it is something else, or an older worker."
-        raise WatchError(message, lasting=True) from None
-
-
-def _refusal(address: Address, status: int, body: bytes) -> WatchError:
-    if status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
-        words = "asks for a key." if address.key is None else "has another key."
-        hint = "Give it with --api-key-file, --api-key or LLAMA_API_KEY."
-        return WatchError(f"{address.url} {words}", hint=hint, lasting=True)
-    try:
-        words = harmless(str(msgspec.json.decode(body)["error"]["message"])[:200])
-    except (ValueError, KeyError, TypeError):
-        words = http.client.responses.get(status, "")
-    return WatchError(f"{address.url} answers {status}: {words}".rstrip(": .") + ".")
-
-
-def show(address: Address, *, as_json: bool, once: bool) -> None:
-    """Print what the worker does, or watch it. Raises WatchError where there is nothing to show."""
-    console = data_console()
-    if as_json:
-        write_json(look(address, dict[str, Any]))
-    elif once or not sys.stdout.isatty() or console.is_dumb_terminal:
-        console.print(Group(*View(address.url, look(address, LiveReply)).lines(console.options)))
-    else:
-        watch(address)
+        words = f"{url} has no {_PATH}: it is something else, or an older worker."
+        raise WatchError(words) from None
 
 
 def watch(address: Address) -> None:
-    """Show the worker until q, Ctrl-C or SIGTERM, also through its restarts.
-
-    Raises WatchError where there is nothing to watch and waiting would not help: another program
-    listens there, or the key is wrong.
-    """
-    console, view = Console(highlight=False), View(address.url)
+    """Show the worker until q, Ctrl-C or SIGTERM, also through its restarts. Raises WatchError
+    where there is nothing to watch: another program listens there, or the key is wrong."""
+    console, reply, gone, since = Console(highlight=False), None, "", 0.0
+    keyboard = [sys.stdin.fileno()] if sys.stdin.isatty() else []
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the terminal is given back first
-    with (
-        contextlib.suppress(KeyboardInterrupt), _keys() as read_keys,
-        Live(console=console, screen=True, auto_refresh=False,
-             redirect_stdout=False, redirect_stderr=False) as live,
-    ):  # fmt: skip
-        while not {*b"qQ"} & {*read_keys()}:
+    signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # it would leave the shell with another screen
+    with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
+        for each in keyboard:
+            stack.callback(termios.tcsetattr, each, termios.TCSAFLUSH, termios.tcgetattr(each))
+            tty.setcbreak(each)
+        live = stack.enter_context(Live(console=console, screen=True, auto_refresh=False))
+        while not {*b"qQ"} & {*_keys(keyboard)}:
             try:
-                view = View(view.url, look(address, LiveReply))
+                reply, gone, since = look(address, LiveReply), "", 0.0
             except WatchError as error:
-                if view.reply is None and error.lasting:
+                if reply is None and not isinstance(error, AwayError):
                     raise
-                view = View(view.url, view.reply, error, view.since or time.monotonic())
+                since = since or time.monotonic()
+                gone = f"{error.message} Gone for {time.monotonic() - since:.0f} s."
             options = console.options.update_height(console.height)
-            live.update(Group(*view.lines(options)), refresh=True)
+            live.update(Group(*view(address.url, reply, options, gone)), refresh=True)
 
 
-@contextlib.contextmanager
-def _keys() -> Generator[Callable[[], bytes]]:
-    """A function that waits half a second for keys and returns those that were pressed.
-
-    Without a terminal on standard input there are none. Ctrl-Z is off inside of the block: it
-    would leave the shell with the alternate screen.
-    """
-    terminals = [sys.stdin.fileno()] if sys.stdin.isatty() else []
-
-    def read_keys() -> bytes:
-        ready = select.select(terminals, [], [], _PAUSE_S)[0]
-        return (os.read(ready[0], 64) or b"q") if ready else b""  # nothing: the terminal has gone
-
-    before = [termios.tcgetattr(terminal) for terminal in terminals]
-    try:
-        for terminal in terminals:
-            tty.setcbreak(terminal)
-            mode = termios.tcgetattr(terminal)
-            mode[6][termios.VSUSP] = bytes([os.fpathconf(terminal, "PC_VDISABLE") & 0xFF])
-            termios.tcsetattr(terminal, termios.TCSANOW, mode)
-        yield read_keys
-    finally:
-        for terminal, mode in zip(terminals, before, strict=True):
-            termios.tcsetattr(terminal, termios.TCSAFLUSH, mode)
+def _keys(keyboard: list[int]) -> bytes:
+    """Keys that are pressed within half a second; q if the terminal has gone."""
+    ready = select.select(keyboard, [], [], _PAUSE_S)[0]
+    return (os.read(ready[0], 64) or b"q") if ready else b""

@@ -55,6 +55,12 @@ class Keeper:
         self._clock = clock
         self._max_stall = max_stall
         self._spent_s = 0.0  # on copies since the last step
+        self.num_slow = 0  # tokens of what `find` found last, and did not name: it takes too long
+
+    @property
+    def keeps(self) -> bool:
+        """Whether what ends is kept outside of the cache."""
+        return self._store is not None
 
     @property
     def has_work(self) -> bool:
@@ -80,6 +86,7 @@ class Keeper:
         tokens: int32 [n]
         must: it is brought back, however long that takes
         """
+        self.num_slow = 0
         if self._store is None:
             return None
         found = self._store.find(tokens, prompt.key_after(len(tokens)))
@@ -90,7 +97,10 @@ class Keeper:
         if whole < found.num_tokens:
             found = found._replace(num_tokens=0 if self._backend.shape.needs_rest else whole)
         wait = found.num_read * _READ_S + self.seconds(found.num_tokens)
-        return None if not found.num_common or (self.holds_up(wait) and not must) else found
+        if self.holds_up(wait) and not must:
+            self.num_slow = found.num_tokens
+            return None
+        return found if found.num_common else None
 
     def restore(self, slot: Slot, found: Found) -> tuple[int, int]:
         """Put what was found into an empty running slot.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from worker.cache.state import BLOCK
@@ -14,7 +15,7 @@ from worker.engine.kv import keeper
 from worker.engine.kv.cells import Cells
 from worker.engine.kv.keeper import Keeper
 from worker.engine.scoring import ScoredSequence
-from worker.engine.sequence import Sequence
+from worker.engine.sequence import Reuse, Sequence
 from worker.engine.slot import Slot
 from worker.engine.stats import Stats
 
@@ -27,11 +28,13 @@ class Match(NamedTuple):
 
     slot   has computed them or is going to; None where they are kept outside of the KV cache
     found  what is kept of the prompt; None where nothing is
+    withheld  see `Reuse`
     """
 
     num_tokens: int
     slot: Slot | None
     found: Found | None
+    withheld: tuple[int, str] = (0, "")
 
 
 class _Following(NamedTuple):
@@ -74,10 +77,11 @@ class Prefixes:
         with states that are of use only as they were saved.
         """
         if not sequence.num_shareable or sequence.is_suspect:
-            return Match(0, None, None)
+            return Match(0, None, None, (sequence.num_known - 1, "scored"))
         tokens = sequence.tokens[: sequence.shareable(sequence.num_shareable)]
         best: Slot | None = None
         most = 0
+        withheld = (0, "")
         for slot, num_known in self._knowers(running):
             limit = sequence.prompt.num_alike(slot.prompt, min(num_known, len(tokens)))
             # Cheap tests first: most slots differ early, or cannot beat the best.
@@ -87,7 +91,10 @@ class Prefixes:
             common = sequence.shareable(common)
             if common > most and self._is_useful(slot, common):
                 best, most = slot, common
+            elif common > max(most, withheld[0]):
+                withheld = common, self._hindrance(slot, common)
         found = self._find(sequence, tokens)
+        known = (most, found.num_tokens if found is not None else self._keeper.num_slow)
         in_pieces = not isinstance(sequence, ScoredSequence)  # which pauses behind its state
         in_pieces = in_pieces and not sequence.was_put_back  # it comes back as it was
         if not running and in_pieces and not self._backend.shape.needs_rest:
@@ -98,9 +105,14 @@ class Prefixes:
                 most = sequence.prompt.whole(most - most % whole)
             if found is not None and not found.is_whole:
                 found = found._replace(num_tokens=found.num_tokens // whole * whole)
-        if found is not None and found.num_tokens > most:
-            return Match(found.num_tokens, None, found)
-        return Match(most, best if most else None, found)
+        is_kept = found is not None and found.num_tokens > most
+        count = found.num_tokens if found is not None and is_kept else most
+        if max(known) > count:
+            withheld = max(known), "stall" if self._keeper.num_slow > count else "pieces"
+        elif found is not None and found.num_common >= max(withheld[0], count + 1):
+            withheld = found.num_common, self._missing_state(found.num_common)
+        withheld = withheld if withheld[0] > count else (0, "")
+        return Match(count, None if is_kept or not most else best, found, withheld)
 
     def slot_for(
         self,
@@ -115,6 +127,11 @@ class Prefixes:
         """
         if sequence.is_counted and sequence.num_shareable:
             self._stats.looked_up_tokens += sequence.num_prompt
+        if sequence.is_counted:
+            num_anew = self._stats.num_rearranged + self._stats.num_emptied
+            sequence.reuse = Reuse(
+                None, match.withheld, num_anew, self._keeper.keeps, sequence.tokens
+            )
         if match.slot is not None:
             slot = self._slot_beside(sequence, match.slot, match.num_tokens)
         else:
@@ -159,6 +176,14 @@ class Prefixes:
     def is_following(self, sequence: Sequence) -> bool:
         """Whether the sequence needs no rows for now, because its leader computes for both."""
         return sequence in self._following
+
+    def is_awaited(self, sequence: Sequence) -> bool:
+        """Whether one that is no line of a batch waits for what this line computes."""
+        slot = sequence.slot
+        return any(
+            following.leader is slot and not follower.is_batch
+            for follower, following in self._following.items()
+        )
 
     def num_unshared(self, sequence: Sequence) -> int:
         """Known tokens that the sequence still has to compute itself."""
@@ -207,9 +232,16 @@ class Prefixes:
             from_disk = min(num_read, hit)
             self._stats.disk_tokens += from_disk
             self._stats.memory_tokens += hit - from_disk
+            if hit:
+                _note(sequence, source="disk" if from_disk else "memory")
+            elif count < found.num_tokens:
+                _note(sequence, withheld=(found.num_tokens, "unreadable"))
 
     def _count_shared(self, sequence: Sequence, count: int) -> None:
-        self._stats.shared_tokens += _hit(sequence, count)
+        hit = _hit(sequence, count)
+        self._stats.shared_tokens += hit
+        if hit:
+            _note(sequence, source="cells")
 
     def shorten(self, sequence: ScoredSequence, slot: Slot) -> None:
         """A suffix has its scores, and its slot is cached: what stands behind the last branch is of
@@ -277,6 +309,18 @@ class Prefixes:
         position = slot.prompt.position(computed)
         return not computed or self._backend.holds(slot.index, 0, position)
 
+    def _hindrance(self, slot: Slot, common: int) -> str:
+        """Why a sequence cannot go on from them, see `Reuse`."""
+        if slot.is_running and self._shares_exactly:
+            return "in_use" if slot.length > common else "too_short"
+        return "window" if self._backend.shape.cuts_tails else self._missing_state(common)
+
+    def _missing_state(self, common: int) -> str:
+        """Why no state after so many tokens is kept, see `Reuse`."""
+        if not self._backend.shape.needs_rest:
+            return "pieces"
+        return "checkpoint" if common >= keeper.APART else "too_short"
+
     def _can_share(self, leader: Slot, stop: int) -> bool:
         if not stop or (self._shares_exactly and stop != leader.length):
             return False
@@ -313,6 +357,11 @@ def _num_common(left: np.ndarray, right: np.ndarray) -> int:
     """How many tokens two arrays of one length have in common from the start."""
     differ = left != right
     return int(differ.argmax()) if differ.any() else len(left)
+
+
+def _note(sequence: Sequence, **more: Any) -> None:
+    if sequence.reuse is not None and sequence.is_counted:
+        sequence.reuse = msgspec.structs.replace(sequence.reuse, **more)
 
 
 def _hit(sequence: Sequence, count: int) -> int:

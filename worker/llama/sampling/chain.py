@@ -23,6 +23,7 @@ class Chain:
         )
         self._free = weakref.finalize(self, native.llama_sampler_free, self._handle)
         self._free.atexit = False  # the process ends anyway
+        self._last: Any = None
 
     def add(self, sampler: Any, field: str, history: tuple[int, ...] = ()) -> None:
         """Append a sampler that has seen `history`: as in llama-server, the prompt counts too.
@@ -36,6 +37,11 @@ class Chain:
         for token in history:
             native.llama_sampler_accept(sampler, token)
         native.llama_sampler_chain_add(self._handle, sampler)
+        self._last = sampler
+
+    def draw(self, array: Any) -> None:
+        """Let the last sampler alone choose among candidates."""
+        native.llama_sampler_apply(self._last, ctypes.byref(array))  # pyright: ignore[reportArgumentType]
 
     def apply(self, array: Any) -> None:
         """Let the samplers judge, change, order, drop and choose candidates."""
@@ -59,7 +65,7 @@ class Chain:
     def free(self) -> None:
         """Release everything in it; safe to call again."""
         self._free()
-        self._handle = None
+        self._handle = self._last = None
 
 
 def add_choice(chain: Chain, params: SamplingParams, vocab: Vocab, seed: int) -> None:

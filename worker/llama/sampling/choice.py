@@ -19,6 +19,8 @@ from worker.llama.vocab import Vocab
 # top-k takes 120 µs instead of 240 with 32,000 tokens. With 150,000 it takes 350 instead of 320,
 # and for each of eight rows 240 instead of 130.
 _FEW = 1 << 16
+# Logits of two tokens: from one alone nothing would be drawn.
+_ALIKE = np.zeros(2, np.float32)
 
 
 class TokenChoice(Protocol):
@@ -29,8 +31,21 @@ class TokenChoice(Protocol):
 
     is_plain: bool
 
+    @property
+    def place(self) -> tuple[float, ...]:
+        """What its draws have used up, for `resume`."""
+        ...
+
     def choose(self, row: np.ndarray) -> int:
         """A token id; row: float32 [vocab_size]"""
+        ...
+
+    def follow(self, token: int) -> None:
+        """Another one has chosen this token."""
+        ...
+
+    def resume(self, place: tuple[float, ...]) -> None:
+        """Draw on as one of the same seed that is at this place."""
         ...
 
     def free(self) -> None: ...
@@ -71,9 +86,19 @@ class Peak:
 
     is_plain = True
 
+    @property
+    def place(self) -> tuple[float, ...]:
+        return ()
+
     def choose(self, row: np.ndarray) -> int:
         """The id of the largest logit; row: float32 [vocab_size]"""
         return int(row.argmax())
+
+    def follow(self, token: int) -> None:
+        """Nothing here depends on tokens."""
+
+    def resume(self, place: tuple[float, ...]) -> None:
+        """Nothing is drawn."""
 
     def free(self) -> None:
         """Nothing here is native."""
@@ -91,6 +116,7 @@ class ChainChoice:
 
     def __init__(self, chain: Chain, workspace: Workspace, shortlist: int) -> None:
         self._chain, self._workspace, self._shortlist = chain, workspace, shortlist
+        self._num_draws = 0
         self.is_native = not shortlist or workspace.vocab_size <= _FEW
 
     def choose(self, row: np.ndarray) -> int:
@@ -98,11 +124,26 @@ class ChainChoice:
         array = self._judge(row)
         token = array.data[array.selected].id
         self._chain.accept(token)
+        self._num_draws += 1
         return token
 
     def choose_at(self, context: Any, row: int) -> int:
         """The same from a context's output row, in one native call."""
+        self._num_draws += 1
         return self._chain.choose(self._workspace.chain, context, row)
+
+    @property
+    def place(self) -> tuple[float, ...]:
+        return (self._num_draws,)
+
+    def follow(self, token: int) -> None:
+        self._chain.accept(token)
+
+    def resume(self, place: tuple[float, ...]) -> None:
+        """Only what draws last is at that place then: Mirostat, XTC and adaptive-p begin anew."""
+        self._num_draws = int(place[0])
+        for _ in range(self._num_draws):
+            self._chain.draw(self._workspace.candidates(_ALIKE))
 
     def _judge(self, row: np.ndarray) -> Any:
         """The candidates as the chain left them."""

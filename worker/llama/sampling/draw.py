@@ -31,6 +31,7 @@ class Draw:
         self._depth = math.log(params.min_p) if params.min_p else -math.inf
         # numpy's generators take 8 ms of imports, in the first request that draws.
         self._random = Random(seed)  # noqa: S311  (a text that repeats with its seed is no secret)
+        self._num_draws = 0
         self._workspace = workspace
         self._needed = 0.0  # of the sum of all plain weights, what top-p asks for
 
@@ -41,6 +42,7 @@ class Draw:
             return int(row.argmax())
         weights = self._weigh(row, top)
         while True:
+            self._num_draws += 1
             token = pick(weights, self._random.random())
             if self._top_p >= 1:
                 return token
@@ -48,6 +50,18 @@ class Draw:
             if self._admits(likelier):
                 return token
             np.multiply(weights, likelier, out=weights)
+
+    @property
+    def place(self) -> tuple[float, ...]:
+        return (self._num_draws,)
+
+    def follow(self, token: int) -> None:
+        """Nothing here depends on tokens."""
+
+    def resume(self, place: tuple[float, ...]) -> None:
+        while self._num_draws < place[0]:
+            self._num_draws += 1
+            self._random.random()
 
     def free(self) -> None:
         """Nothing here is native."""

@@ -71,6 +71,36 @@ class GuidedChoice:
         except MatcherError as error:
             self._give_up(error)
 
+    @property
+    def place(self) -> tuple[float, ...]:
+        return (self._luck, float(self._is_narrow), *self._choice.place)
+
+    def resume(self, place: tuple[float, ...]) -> None:
+        self._luck, self._is_narrow = place[0], bool(place[1])
+        self._choice.resume(place[2:])
+
+    def follow(self, token: int) -> None:
+        """Raises RequestError for a token that may not come."""
+        self._choice.follow(token)
+        try:
+            if self._matcher is None:
+                self._note_free(token)
+            elif token not in self._ends:
+                self._accept(token, self._matcher)
+        except MatcherError as error:
+            self._give_up(error)
+
+    def _note_free(self, token: int) -> bool:
+        """See whether the constraint starts with a token of the free text; False: it forbids what
+        the token has behind a trigger."""
+        assert self._watch is not None
+        piece = self._pieces[token]
+        rest = self._watch.look(token, piece)
+        if rest is None:
+            self._watch.add(piece)
+            return True
+        return self._starts_with(rest)
+
     def _give_up(self, error: MatcherError) -> NoReturn:
         raise RequestError(
             f"{self._constraint.param} takes too much to follow: {error}",
@@ -180,19 +210,12 @@ class GuidedChoice:
             row[ends] = kept
 
     def _draw_free(self, row: np.ndarray) -> int:
-        watch = self._watch
-        assert watch is not None
         allowed = row
         while True:
             token = self._choice.choose(allowed)
             if not math.isfinite(allowed[token]):
                 self._fail()
-            piece = self._pieces[token]
-            rest = watch.look(token, piece)
-            if rest is None:
-                watch.add(piece)
-                return token
-            if self._starts_with(rest):
+            if self._note_free(token):
                 return token
             if allowed is row:
                 allowed = self._workspace.copy_row(row)

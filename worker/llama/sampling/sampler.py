@@ -47,17 +47,33 @@ class LimitedChoice:
         self._text = Detokenizer()
         self._forced: list[int] = []
 
+    @property
+    def place(self) -> tuple[float, ...]:
+        return self._choice.place
+
+    def resume(self, place: tuple[float, ...]) -> None:
+        self._choice.resume(place)
+
     def choose(self, row: np.ndarray) -> int:
         """A token id; `row` float32 [vocab_size] stays so."""
+        if (forced := self._next_forced()) is not None:
+            return self._force(row, forced)
+        token = self._choice.choose(row)
+        self._note(token)
+        return token
+
+    def follow(self, token: int) -> None:
+        self._choice.follow(token)
+        if self._next_forced() is None:
+            self._note(token)
+
+    def _next_forced(self) -> int | None:
+        """The token that must come because the part is too long; None: it is not."""
         over = self._num_inside - self._limit.count if self._is_inside else -1
         if over >= _MAX_MORE or (over >= 0 and not self._text.is_held):
             self._is_inside = False
             self._forced = list(self._limit.forced)
-        if self._forced:
-            return self._force(row, self._forced.pop(0))
-        token = self._choice.choose(row)
-        self._note(token)
-        return token
+        return self._forced.pop(0) if self._forced else None
 
     def ahead(self) -> list[int]:
         """What a constraint forces behind a thought, see `GuidedChoice`."""
@@ -125,6 +141,20 @@ class Sampler:
                 raise
         if request.params.limit is not None:
             self._choice = LimitedChoice(self._choice, request.params, vocab, workspace)
+        try:
+            for token in request.written:
+                self._choice.follow(token)
+                self._edits.accept(token)
+            if request.place:
+                self._choice.resume(request.place)
+        except BaseException:
+            self.free()
+            raise
+
+    @property
+    def place(self) -> tuple[float, ...]:
+        """For a request that goes on elsewhere; see `TokenChoice`."""
+        return self._choice.place
 
     def sample(self, row: np.ndarray, at: tuple[Any, int] | None = None) -> int:
         """Choose from the logits of a row, float32 [vocab_size], and accept the choice.

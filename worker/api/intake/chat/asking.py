@@ -28,6 +28,7 @@ from worker.engine.request import GenerationParams, SpanLimit
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint
 from worker.limits import COUNTED, MESSAGES
+from worker.requests.prompts import ChatParts, Turn
 
 _log = log.get("talk")
 _SYSTEM = ("system", "developer")
@@ -93,10 +94,21 @@ def _generation_of(
         truncated=truncated,
         warnings=warnings,
         left_out=tuple(talk.media.left_out),
+        parts=parts_of(talk, text),
     )
     if not must_fit:
         generation.check()  # else who runs it does
     return generation
+
+
+def parts_of(talk: ChatInput, text: str) -> ChatParts:
+    """What a prompt is compared by with those before. text: as it was rendered"""
+    turns: list[Turn] = []
+    for message in talk.messages:
+        said = message.content or "".join(call.name for call in message.calls[:1])
+        turns.append(Turn(message.role, hash(message), said, message.thought or ""))
+    given = msgspec.json.encode([talk.tools, talk.variables])
+    return ChatParts(tuple(turns), hash((given, talk.thinking)), text)
 
 
 def _params(talk: ChatInput, chat: ChatFormat, prompt: str, facts: ModelFacts) -> GenerationParams:

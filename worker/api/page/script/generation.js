@@ -68,6 +68,7 @@ class Generator {
     if (event.truncated) seen.truncated = event.truncated.messages;
     if (event.usage) seen.usage = event.usage;
     if (event.timings) seen.timings = event.timings;
+    if (event.cache_trace) seen.trace = event.cache_trace;
     if (event.prompt_progress) {
       const { processed, total } = event.prompt_progress;
       return say(this.status, `processing the prompt: ${count(processed)} of ${plural(total, "token")}`);
@@ -91,8 +92,14 @@ const ENDS = {
   tool_calls: "asks for a tool",
 };
 
+/** "120 of 900 prompt tokens processed: A date or a time changed in message 0 (system)." */
+function whyOf({ why, prompt_tokens, cached_tokens }) {
+  const processed = count(prompt_tokens - cached_tokens);
+  return `${processed} of ${plural(prompt_tokens, "prompt token")} processed: ${why}`;
+}
+
 /** "64 tokens · 12.3 tok/s · first after 0.4 s · prompt of 20 tokens, 12 cached (60 %)" */
-function figuresOf({ finish, usage, timings, first, began, truncated }) {
+function figuresOf({ finish, usage, timings, trace, first, began, truncated }) {
   const cached = usage.prompt_tokens_details?.cached_tokens ?? 0;
   const hit = cached ? `, ${count(cached)} cached (${percent(cached / usage.prompt_tokens)})` : "";
   const parts = [
@@ -103,6 +110,7 @@ function figuresOf({ finish, usage, timings, first, began, truncated }) {
   ];
   if (finish === "length") parts.push("cut by the limit of tokens");
   if (truncated) parts.push(`${plural(truncated, "old message")} left out to fit the context`);
+  if (trace && trace.reason !== "complete") parts.push(whyOf(trace));
   return parts.join(" · ");
 }
 

@@ -83,6 +83,7 @@ function showEnded(ended) {
         `${count(request.prompt_tokens)} prompt, ${count(request.generated_tokens)} generated`,
         ...(rate === null ? [] : [`${speed(rate)} tok/s`]),
         seconds(request.duration_s),
+        ...(request.cache_reason ? [request.cache_reason.replaceAll("_", " ")] : []),
       ];
       const head = el("div", { title: request.id }, el("b", {}, routeOf(request)), request.outcome);
       return el("li", {}, head, el("p", { class: "dim" }, text.join(" · ")));

@@ -63,6 +63,7 @@ function requestOf(fields, logprobs) {
     stream_options: { include_usage: true },
     return_progress: true,
     timings_per_token: true,
+    return_cache_trace: true,
   };
 }
 

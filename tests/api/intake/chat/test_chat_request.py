@@ -10,8 +10,7 @@ import pytest
 
 from tests.support.facts import facts_with
 from worker.api.intake.chat.chat_input import ChatInput
-from worker.api.openai.chat_input import chat_input_of
-from worker.api.openai.schemas import ChatRequest
+from worker.api.intake.chat.chat_request import ChatRequest, chat_input_of
 from worker.budget import UNBOUNDED
 from worker.chat.message import Call, Message
 from worker.chat.thinking import Thinking

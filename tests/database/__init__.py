@@ -1,0 +1,1 @@
+"""worker/database/: one SQLite file, and the uploaded files beside it."""

@@ -1,0 +1,64 @@
+"""A request goes on behind what another worker has written of its answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.engine.driving import KINDS, engine_over, request, run, tokens_of
+from tests.support.fakes import FakeBackend
+from worker.engine.engine import Engine
+from worker.engine.request import Request
+from worker.engine.sequence import Delta
+from worker.errors import RequestError
+
+PROMPT = [3, 1, 4, 1, 5]
+ASKED: list[dict[str, Any]] = [
+    {},
+    {"stop": ("zzz", "kk", "s")},
+    {"logprobs": 2},
+    {"logprobs": 2, "stop": ("kk", "vv", "ab")},
+    {"logprobs": 1, "prompt_logprobs": 1},
+]
+
+
+def deltas_of(asked: Request, **backend: Any) -> tuple[list[Delta], Engine]:
+    """All deltas of one request, and the engine behind them."""
+    engine = engine_over(FakeBackend(**backend))
+    engine.check(asked)
+    engine.add(asked)
+    return run(engine)["a"], engine
+
+
+def told(deltas: list[Delta]) -> list[Any]:
+    """What a client may hear of them; times and guesses differ."""
+    return [
+        (each.text, each.token, each.logprobs, each.prompt_logprobs, each.finish_reason,
+         each.stopped_by, each.sampled_tokens)
+        for each in deltas
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("asked", ASKED, ids=str)
+def test_the_same_from_anywhere(kind: dict[str, Any], asked: dict[str, Any]) -> None:
+    """Wherever it was cut, its deltas are those of an answer that nobody cut."""
+    whole = request("a", PROMPT, 20, **asked)
+    expected, _ = deltas_of(whole, **kind)
+    tokens = tokens_of(expected)
+    assert len(tokens) > 3
+    for count in range(1, len(tokens) + 1):
+        cut = msgspec.structs.replace(whole, written=tuple(tokens[:count]))
+        found, engine = deltas_of(cut, **kind)
+        assert told(found) == told(expected)
+        assert engine.snapshot.stats.sampled_tokens == len(tokens) - count
+
+
+@pytest.mark.parametrize("written", [(50,), (-1,), (1,) * 21, (1,) * 60], ids=len)
+def test_what_cannot_have_been_written(written: tuple[int, ...]) -> None:
+    """Tokens that the vocabulary lacks, more than were asked for, more than the context holds."""
+    asked = msgspec.structs.replace(request("a", PROMPT, 20), written=written)
+    with pytest.raises(RequestError):
+        engine_over(FakeBackend()).check(asked)

@@ -1,0 +1,1 @@
+"""OpenAI's files and batches: many requests in a file, answered in what streams leave free."""

@@ -1,0 +1,1 @@
+"""Batches: many requests in a file of lines."""
