@@ -57,7 +57,7 @@ def test_an_event(benchmark: Any, way: str) -> None:
             await send({"type": "http.response.start", "status": 200, "headers": fields})
             await receive()
 
-        kept = streams.open("a", b"", run, lambda: None, outlives=False)
+        kept = streams.open("a", "", run, lambda: None, outlives=False)
         reading = StreamReading(streams, kept, 0)
         tasks.append(asyncio.ensure_future(reading({WIRE: taker}, taker.receive, taker.send)))
         for _ in range(9):

@@ -54,7 +54,7 @@ def measure(length: int, changes_at: Callable[[int], int]) -> float:
         request, parts, now = request_of(tokens), parts_of(tokens), now + 1
         delta = delta_of(tokens, place // 64 * 64, now)
         began = time.process_time()
-        tracer = PromptTracer(recent, b"", [request], 1, parts, SPELLED)
+        tracer = PromptTracer(recent, "", [request], 1, parts, SPELLED)
         tracer.end(delta)
         spent.append(time.process_time() - began)
         assert tracer.trace is not None

@@ -29,6 +29,7 @@ PAGES = sorted(
         ROOT / "CHANGELOG.md",
         *DOCS,
         *(ROOT / "benchmarks").rglob("*.md"),
+        ROOT / "checks" / "README.md",
         *(ROOT / "fleet" / "benchmarks").glob("*.md"),
     ]
 )

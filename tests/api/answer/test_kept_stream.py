@@ -57,7 +57,7 @@ class Answer:
     def __init__(self, streams: KeptStreams, name: str = "a", *, outlives: bool = False) -> None:
         self._end = asyncio.Event()
         self.was_left = False
-        self.kept = streams.open(name, b"me", self._run, self._end.set, outlives=outlives)
+        self.kept = streams.open(name, "me", self._run, self._end.set, outlives=outlives)
 
     async def _run(self, scope: Any, receive: Any, send: Any) -> None:
         assert scope[WIRE] is self.kept
@@ -132,8 +132,8 @@ def test_the_oldest_go() -> None:
         for number in range(40):
             runs.kept.write(told(number))
         with pytest.raises(NotFoundError):
-            streams.get("done", b"me")
-        kept = streams.get("runs", b"me")
+            streams.get("done", "me")
+        kept = streams.get("runs", "me")
         assert kept.first > 0
         assert b"".join(kept.since(kept.first)) == events(*range(kept.first, 40))
         with pytest.raises(NotFoundError):
@@ -159,7 +159,7 @@ def test_without_readers(*, outlives: bool) -> None:
         await turns()
         assert answer.was_left is not outlives
         if outlives:
-            assert streams.get("a", b"me") is answer.kept
+            assert streams.get("a", "me") is answer.kept
 
     asyncio.run(scenario())
 
@@ -173,12 +173,12 @@ def test_who_may_end_it() -> None:
         reading = reader.read(streams, answer.kept)
         await turns()
         with pytest.raises(NotFoundError):
-            streams.drop("a", b"another")
-        streams.drop("a", b"me")
+            streams.drop("a", "another")
+        streams.drop("a", "me")
         await reading
         assert reader.got == b"id: 0\ndata: end\n\n"
         with pytest.raises(NotFoundError):
-            streams.get("a", b"me")
+            streams.get("a", "me")
 
     asyncio.run(scenario())
 
