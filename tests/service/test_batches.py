@@ -15,7 +15,7 @@ import pytest
 from tests.support import http
 from tests.support.programs.processes import PATIENCE_S, Server, serving, until
 
-KEYS = "ann-k name=ann weight=2 rpm=3 admin\nplain-k\nother-k\nbob-k name=bob\n"
+KEYS = "ann-k name=ann weight=2 rpm=3 admin\nplain-k\nother-k\nfiles-k\nbob-k name=bob\n"
 URL = "/v1/completions"
 
 
@@ -117,9 +117,34 @@ def test_other_routes(server: Server, url: str, asked: dict[str, Any], field: st
     assert told["body"]["request_id"] == told["request_id"]
 
 
+def test_lines_are_of_their_key(server: Server) -> None:
+    """What lines leave is of the batch's key: their prompts are told to no other, and their
+    responses are there for that key alone."""
+    asked = {"max_tokens": 2, "return_cache_trace": True}
+    begun = "Lines of several keys begin with these words, then come"
+    for key, end, hears in (
+        ("plain-k", "secrets", False),
+        ("other-k", "questions", False),
+        ("plain-k", "more of them", True),
+    ):
+        client = client_of(server, key)
+        batch = ended(client, created(client, lines({"prompt": f"{begun} {end}", **asked})))
+        (answer,) = answers(client, batch.output_file_id)
+        told = json.dumps(answer["response"]["body"]["cache_trace"])
+        assert ("secrets" in told) == hears
+    url = "/v1/responses"
+    client = client_of(server, "plain-k")
+    data = lines({"input": "Hi", "max_output_tokens": 16}, url=url)
+    batch = ended(client, created(client, data, url))
+    (answer,) = answers(client, batch.output_file_id)
+    place = f"{server.url}{url}/{answer['response']['body']['id']}"
+    for key, status in (("plain-k", 200), ("other-k", 404), ("ann-k", 404)):
+        assert http.get(place, headers={"authorization": f"Bearer {key}"}).status_code == status
+
+
 def test_files(server: Server) -> None:
     """They are listed in pages, read as they were sent, and deleted."""
-    client = client_of(server, "other-k")
+    client = client_of(server, "files-k")
     ids = [
         client.files.create(file=(f"{n}.jsonl", b"%d\n" % n), purpose="batch").id for n in range(3)
     ]

@@ -51,9 +51,9 @@ class LineClient(Protocol):
     """Who answers a request as its route does."""
 
     async def post(
-        self, path: str, body: bytes, account: Account, gone: asyncio.Event
+        self, path: str, body: bytes, account: Account, owner: str, gone: asyncio.Event
     ) -> LineReply | None:
-        """The answer; None: `gone` was set before."""
+        """The answer to the owner; None: `gone` was set before."""
         ...
 
 
@@ -274,7 +274,9 @@ class BatchRunner:
         try:
             body = bytes(msgspec.json.decode(line.data, type=_LineBody).body)
             while True:
-                reply = await self.client.post(run.record.endpoint, body, account, run.end)
+                reply = await self.client.post(
+                    run.record.endpoint, body, account, run.record.owner, run.end
+                )
                 if reply is None or reply.status not in _LATER:
                     break
                 if not await self._before_end(run, asyncio.sleep(_AGAIN_S)):
