@@ -234,6 +234,17 @@ def test_no_form(server: Server, sent: dict[str, Any]) -> None:
     assert post(server, "/v1/files", **sent).status_code == 400
 
 
+def test_a_part_in_no_encoding(server: Server) -> None:
+    """What is wrong is a sentence, not a program's words."""
+    kind = {"authorization": "Bearer plain-k", "content-type": "multipart/form-data; boundary=X"}
+    part = (
+        b'--X\r\nContent-Disposition: form-data; name="file"; filename="\xff"\r\n\r\n1\r\n--X--\r\n'
+    )
+    answer = http.post(server.url + "/v1/files", headers=kind, content=part)
+    told = "The body is not valid multipart/form-data: Segment header failed to decode."
+    assert answer.json()["error"]["message"] == told
+
+
 @pytest.mark.parametrize(
     ("wrong", "status", "param"),
     [
@@ -288,6 +299,15 @@ def test_a_stop_in_the_midst(tiny: Path, tmp_path: Path) -> None:
         assert batch.request_counts.completed == batch.request_counts.total == 300
         found = answers(client, batch.output_file_id)
         assert [each["custom_id"] for each in found] == [f"c{n}" for n in range(300)]
+
+
+def test_a_lost_folder(tiny: Path, tmp_path: Path) -> None:
+    """An upload says what is wrong with it."""
+    with serving("--model", tiny, "--state-dir", tmp_path) as server:
+        (tmp_path / "files").rmdir()
+        with pytest.raises(openai.InternalServerError, match="No such file") as raised:
+            client_of(server).files.create(file=("a", b"1"), purpose="batch")
+        assert raised.value.status_code == 503
 
 
 def test_a_model_that_sleeps(tiny: Path, tmp_path: Path) -> None:
