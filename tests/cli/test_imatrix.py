@@ -61,7 +61,7 @@ def test_what_is_refused(
     """One sentence and the next step; no file."""
     text.write_text(text.read_text()[:2000])
     target = tmp_path / "m.gguf"
-    assert main(words(text, target, *more)) != 0
+    assert main(words(text, target, *more)) == 2
     error = capsys.readouterr().err
     assert told in error
     assert not target.exists()
