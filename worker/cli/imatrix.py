@@ -36,13 +36,29 @@ _ALL = 1_000_000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("model", metavar="MODEL", help="GGUF file or model's name, best in F16, BF16 or F32")
-    add("--text", metavar="FILE", nargs="+", action="extend", required=True,
-        help="texts in UTF-8, such as the model will read")  # fmt: skip
+    add(
+        "--text",
+        metavar="FILE",
+        nargs="+",
+        action="extend",
+        required=True,
+        help="texts in UTF-8, such as the model will read",
+    )
     add("-o", "--output", metavar="FILE.gguf", required=True, help="file to write")
-    add("--chunk", metavar="TOKENS", type=reader(integer(32, 1 << 16)), default=_CHUNK,
-        help=f"tokens that are computed together ({_CHUNK})")  # fmt: skip
-    add("--chunks", metavar="N", type=reader(integer(1, _ALL)), default=_ALL,
-        help="chunks at most (the whole text)")  # fmt: skip
+    add(
+        "--chunk",
+        metavar="TOKENS",
+        type=reader(integer(32, 1 << 16)),
+        default=_CHUNK,
+        help=f"tokens that are computed together ({_CHUNK})",
+    )
+    add(
+        "--chunks",
+        metavar="N",
+        type=reader(integer(1, _ALL)),
+        default=_ALL,
+        help="chunks at most (the whole text)",
+    )
     add("--process-output", action="store_true", help="also for the output matrix")
     add("--force", action="store_true", help="replace a FILE.gguf of other texts or another model")
     add("--json", action="store_true", help="machine-readable output")

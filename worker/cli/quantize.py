@@ -62,21 +62,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(flag, action="store_true", help=text)
     group = parser.add_argument_group("The best mix for a size")
     which = group.add_mutually_exclusive_group()
-    which.add_argument("--fit", metavar="SIZE", type=reader(size),
-                       help="find the best mix of this size, such as 6GiB; with --ctx-size the "
-                       "memory of a worker with that context")  # fmt: skip
-    which.add_argument("--bits", metavar="B", type=reader(number(1, 16)),
-                       help="the same for a number of bits per weight, such as 4.3")  # fmt: skip
-    which.add_argument("--recipe", metavar="FILE.json",
-                       help="apply the recipe that --fit wrote beside its file")  # fmt: skip
-    group.add_argument("--text", metavar="FILE", nargs="+", action="extend",
-                       help="texts in UTF-8, such as the model will read: two thirds to choose by, "
-                       "the rest to measure")  # fmt: skip
-    group.add_argument("--time", metavar="TIME", type=reader(duration(10, 7 * 86_400)),
-                       default=600.0, help="what --fit may take, such as 10m (10m)")  # fmt: skip
-    group.add_argument("--cells", metavar="TYPE", type=reader(cells(*CACHE_TYPES)),
-                       default=("f16", "f16"),
-                       help="cells of that context: q8_0, or k:q8_0/v:q4_0 (f16)")  # fmt: skip
+    which.add_argument(
+        "--fit",
+        metavar="SIZE",
+        type=reader(size),
+        help="find the best mix of this size, such as 6GiB; with --ctx-size the "
+        "memory of a worker with that context",
+    )
+    which.add_argument(
+        "--bits",
+        metavar="B",
+        type=reader(number(1, 16)),
+        help="the same for a number of bits per weight, such as 4.3",
+    )
+    which.add_argument(
+        "--recipe", metavar="FILE.json", help="apply the recipe that --fit wrote beside its file"
+    )
+    group.add_argument(
+        "--text",
+        metavar="FILE",
+        nargs="+",
+        action="extend",
+        help="texts in UTF-8, such as the model will read: two thirds to choose by, "
+        "the rest to measure",
+    )
+    group.add_argument(
+        "--time",
+        metavar="TIME",
+        type=reader(duration(10, 7 * 86_400)),
+        default=600.0,
+        help="what --fit may take, such as 10m (10m)",
+    )
+    group.add_argument(
+        "--cells",
+        metavar="TYPE",
+        type=reader(cells(*CACHE_TYPES)),
+        default=("f16", "f16"),
+        help="cells of that context: q8_0, or k:q8_0/v:q4_0 (f16)",
+    )
     add_options(parser, "catalog", "threads", "ctx_size", "parallel")
 
 
@@ -127,9 +150,14 @@ def _quantize(arguments: argparse.Namespace, settings: Settings, source: Path) -
     else:
         with _progress(Path(arguments.target).name) as report:
             made = quantize(
-                source, Path(arguments.target), kind, threads=threads,
-                options=options, replace=arguments.force, on_progress=report,
-            )  # fmt: skip
+                source,
+                Path(arguments.target),
+                kind,
+                threads=threads,
+                options=options,
+                replace=arguments.force,
+                on_progress=report,
+            )
     if arguments.json:
         write_json(made)
     else:
@@ -151,15 +179,20 @@ def _fit(arguments: argparse.Namespace, settings: Settings, source: Path) -> int
     default = HELDOUT_PATH if config.card else GENERAL_TEXT
     corpora = [open_corpus(Path(name)) for name in arguments.text or [default]]
     options = FitOptions(
-        source=source, target=Path(arguments.target), dry_run=arguments.dry_run,
+        source=source,
+        target=Path(arguments.target),
+        dry_run=arguments.dry_run,
         texts=tuple(Path(corpus.path).read_text("utf-8") for corpus in corpora),
         dataset=", ".join(corpus.name for corpus in corpora),
         settings=msgspec.structs.replace(settings, ctx_size=None, parallel=None),
-        threads=settings.threads or machine.usable_cpus(), nbytes=nbytes, bits=arguments.bits,
+        threads=settings.threads or machine.usable_cpus(),
+        nbytes=nbytes,
+        bits=arguments.bits,
         imatrix=Path(arguments.imatrix) if arguments.imatrix else None,
-        seconds=arguments.time, allow_requantize=arguments.allow_requantize,
+        seconds=arguments.time,
+        allow_requantize=arguments.allow_requantize,
         replace=arguments.force,
-    )  # fmt: skip
+    )
     report: FitReport | None = None
     with stage_progress() as show, contextlib.closing(BestFit(options).events()) as events:
         for event in events:

@@ -103,14 +103,25 @@ def rows_of(report: CellsReport) -> list[tuple[str, ...]]:
         if scores is None:
             rows.append((level.file, name, *["-"] * 6, size))
             continue
-        kld = "0" if level.is_reference else (
-            f"{scores.divergence.kld_mean:.5f} ±{level.margin / 1.96:.5f}"
-        )  # fmt: skip
+        kld = (
+            "0"
+            if level.is_reference
+            else (f"{scores.divergence.kld_mean:.5f} ±{level.margin / 1.96:.5f}")
+        )
         needles = f"{sum(scores.needles)}/{len(scores.needles)}" if scores.needles else "-"
         rows.append(
-            (level.file, name, kld, f"{scores.divergence.same_top:.1%}", f"{level.flips:.1%}",
-             needles, f"{scores.read_per_s:,.0f}", f"{scores.write_per_s:,.1f}", size)
-        )  # fmt: skip
+            (
+                level.file,
+                name,
+                kld,
+                f"{scores.divergence.same_top:.1%}",
+                f"{level.flips:.1%}",
+                needles,
+                f"{scores.read_per_s:,.0f}",
+                f"{scores.write_per_s:,.1f}",
+                size,
+            )
+        )
     return rows
 
 

@@ -47,15 +47,49 @@ _KEY_BYTES = 2048  # of the keys that a file gets beside those of its source
 _PIECE = 1500  # characters of a piece of text; of three, one is for the measurement
 # What a tensor may become, and what presets use. Those on the right of 2 bits need importance.
 _KINDS = (
-    "IQ2_XS", "IQ2_S", "Q2_K", "IQ3_XXS", "Q3_K", "IQ3_S", "IQ4_XS", "IQ4_NL", "Q4_0", "Q4_1",
-    "Q4_K", "Q5_0", "Q5_1", "Q5_K", "Q6_K", "Q8_0",
-)  # fmt: skip
+    "IQ2_XS",
+    "IQ2_S",
+    "Q2_K",
+    "IQ3_XXS",
+    "Q3_K",
+    "IQ3_S",
+    "IQ4_XS",
+    "IQ4_NL",
+    "Q4_0",
+    "Q4_1",
+    "Q4_K",
+    "Q5_0",
+    "Q5_1",
+    "Q5_K",
+    "Q6_K",
+    "Q8_0",
+)
 _GUIDED = frozenset({"IQ2_XS", "IQ2_S", "IQ3_XXS"})
 _PRESETS = (
-    "IQ2_S", "IQ2_M", "Q2_K_S", "Q2_K", "IQ3_XXS", "IQ3_XS", "Q3_K_S", "IQ3_S", "IQ3_M", "Q3_K_M",
-    "Q3_K_L", "IQ4_XS", "IQ4_NL", "Q4_0", "Q4_K_S", "Q4_1", "Q4_K_M", "Q5_0", "Q5_K_S", "Q5_K_M",
-    "Q5_1", "Q6_K", "Q8_0",
-)  # fmt: skip
+    "IQ2_S",
+    "IQ2_M",
+    "Q2_K_S",
+    "Q2_K",
+    "IQ3_XXS",
+    "IQ3_XS",
+    "Q3_K_S",
+    "IQ3_S",
+    "IQ3_M",
+    "Q3_K_M",
+    "Q3_K_L",
+    "IQ4_XS",
+    "IQ4_NL",
+    "Q4_0",
+    "Q4_K_S",
+    "Q4_1",
+    "Q4_K_M",
+    "Q5_0",
+    "Q5_K_S",
+    "Q5_K_M",
+    "Q5_1",
+    "Q6_K",
+    "Q8_0",
+)
 _RIVALS = 2  # presets that are made and measured
 _BITS_BELOW, _BITS_ABOVE = 1.3, 0.6  # of a preset's own encoding, beside the bits that are wanted
 _PROBE_BITS = 3.5
@@ -249,21 +283,31 @@ class BestFit:
             wanted = self._bytes_wanted()
             encodings = estimate.best(wanted)
             recipe = MixRecipe(
-                format=FORMAT, type=label_of(encodings, self._elements()), encodings=encodings,
-                imatrix=imatrix.name, imatrix_sha256=digest(imatrix), dataset=options.dataset,
+                format=FORMAT,
+                type=label_of(encodings, self._elements()),
+                encodings=encodings,
+                imatrix=imatrix.name,
+                imatrix_sha256=digest(imatrix),
+                dataset=options.dataset,
                 budget=wanted,
-            )  # fmt: skip
+            )
             fit = self.mix_of("fit", estimate, encodings)
             presets = yield from self._presets(estimate, imatrix, wanted, fit.bits)
             better = None
             if not options.dry_run:
                 fit, presets, better = yield from self._measure(work, recipe, imatrix, fit, presets)
         yield FitReport(
-            source=str(options.source), target=str(options.target), recipe=recipe, fit=fit,
-            presets=tuple(presets), better=better, kept=better is None and not options.dry_run,
-            unquantized=self._rest(estimate), probes=probes,
+            source=str(options.source),
+            target=str(options.target),
+            recipe=recipe,
+            fit=fit,
+            presets=tuple(presets),
+            better=better,
+            kept=better is None and not options.dry_run,
+            unquantized=self._rest(estimate),
+            probes=probes,
             seconds=time.monotonic() - begun,
-        )  # fmt: skip
+        )
 
     def _check(self) -> None:
         options = self._options
@@ -355,8 +399,12 @@ class BestFit:
         imatrix = yield from self._matrix(plain, work)
         importance = read_imatrix(imatrix)
         header = open_header(plain)
-        pure = plan(options.source, "Q8_0", threads=1, options=QuantizeOptions(
-            imatrix=imatrix, allow_requantize=True, pure=True))  # fmt: skip
+        pure = plan(
+            options.source,
+            "Q8_0",
+            threads=1,
+            options=QuantizeOptions(imatrix=imatrix, allow_requantize=True, pure=True),
+        )
         tensors = {
             tensor.name: tensor
             for tensor in header.tensors
@@ -382,27 +430,44 @@ class BestFit:
         )
         errors = yield from self._job(
             "estimating errors",
-            WeighJob(path=str(plain), imatrix=str(imatrix), candidates=candidates, rows=_ROWS,
-                     threads=options.threads),
+            WeighJob(
+                path=str(plain),
+                imatrix=str(imatrix),
+                candidates=candidates,
+                rows=_ROWS,
+                threads=options.threads,
+            ),
             dict[str, dict[str, float]],
-        )  # fmt: skip
+        )
         made = yield from self._job(
             "probing tensors",
-            ProbeJob(path=str(plain), settings=options.settings, imatrix=str(imatrix),
-                     text="\n".join(self._calibration), groups=groups,
-                     window=min(_PROBE_WINDOW, self._window), windows=self._probe_windows),
+            ProbeJob(
+                path=str(plain),
+                settings=options.settings,
+                imatrix=str(imatrix),
+                text="\n".join(self._calibration),
+                groups=groups,
+                window=min(_PROBE_WINDOW, self._window),
+                windows=self._probe_windows,
+            ),
             list[ProbeMade],
-        )  # fmt: skip
+        )
         factors = factors_of(groups, made)
         some = self._some(tensors)
         checks = tuple({name: kind for name in some if kind in candidates[name]} for kind in _KINDS)
         again = yield from self._job(
             "probing encodings",
-            ProbeJob(path=str(plain), settings=options.settings, imatrix=str(imatrix),
-                     text="\n".join(self._calibration), groups=tuple(filter(None, checks)),
-                     window=min(_PROBE_WINDOW, self._window), windows=self._probe_windows),
+            ProbeJob(
+                path=str(plain),
+                settings=options.settings,
+                imatrix=str(imatrix),
+                text="\n".join(self._calibration),
+                groups=tuple(filter(None, checks)),
+                window=min(_PROBE_WINDOW, self._window),
+                windows=self._probe_windows,
+            ),
             list[ProbeMade],
-        )  # fmt: skip
+        )
         scaled = scale_kinds(errors, factors, [check for check in checks if check], again)
         return Estimate(tensors, scaled, factors, fixed), imatrix, len(groups) + len(again)
 
@@ -435,10 +500,16 @@ class BestFit:
         if given is not None:
             read_imatrix(given)
         job = MatrixJob(
-            path=str(plain), settings=options.settings, texts=self._calibration,
-            dataset=options.dataset, target=str(target), origin=f"{_ORIGIN}{time.time_ns()}",
-            chunk=self._window, chunks=1 if given else options.chunks, with_output=True,
-        )  # fmt: skip
+            path=str(plain),
+            settings=options.settings,
+            texts=self._calibration,
+            dataset=options.dataset,
+            target=str(target),
+            origin=f"{_ORIGIN}{time.time_ns()}",
+            chunk=self._window,
+            chunks=1 if given else options.chunks,
+            with_output=True,
+        )
         made = yield from self._job("computing importance", job, MatrixMade)
         self._token_s = made.seconds / (made.chunks * made.chunk)
         for name, experts in made.rare.items():
@@ -464,8 +535,10 @@ class BestFit:
                 {str(name): _coarse(candidates[str(name)]) for name in part}
                 for part in np.array_split(np.array(names), min(bands, len(names)))
             ]
-        self._probe_windows = max(_PROBE_WINDOWS[0], min(_PROBE_WINDOWS[1], int(
-            affordable * _PROBE_WINDOWS[0] / len(groups))))  # fmt: skip
+        self._probe_windows = max(
+            _PROBE_WINDOWS[0],
+            min(_PROBE_WINDOWS[1], int(affordable * _PROBE_WINDOWS[0] / len(groups))),
+        )
         return tuple(groups)
 
     def _expected_s(self, probes: int) -> float:
@@ -532,9 +605,15 @@ class BestFit:
     def score(
         self, doing: str, path: Path, place: Path, *, writes: bool = False
     ) -> FitEvents[Divergence]:
-        job = MixScoreJob(path=str(path), settings=self._options.settings, text=self._held_out,
-                       place=str(place), writes=writes, window=self._window,
-                       windows=self._windows())  # fmt: skip
+        job = MixScoreJob(
+            path=str(path),
+            settings=self._options.settings,
+            text=self._held_out,
+            place=str(place),
+            writes=writes,
+            window=self._window,
+            windows=self._windows(),
+        )
         return (yield from self._job(doing, job, Divergence))
 
     def _job(self, doing: str, job: FitJob, kind: type[T]) -> FitEvents[T]:

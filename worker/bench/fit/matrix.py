@@ -62,9 +62,13 @@ def make_matrix(
     if done > begun:
         _save(job, collector, done)
     return MatrixMade(
-        chunks=done, wanted=len(chunks), chunk=job.chunk, begun=begun,
-        seconds=time.monotonic() - clock, rare=_collection(job, collector, done).rare_experts,
-    )  # fmt: skip
+        chunks=done,
+        wanted=len(chunks),
+        chunk=job.chunk,
+        begun=begun,
+        seconds=time.monotonic() - clock,
+        rare=_collection(job, collector, done).rare_experts,
+    )
 
 
 def origin_of(header: Header, asked: str) -> str:
@@ -85,9 +89,12 @@ def _earlier(job: MatrixJob) -> Collected | None:
 
 def _collection(job: MatrixJob, collector: Collector, chunks: int) -> Collected:
     return Collected(
-        sums=collector.sums, dataset=job.dataset, chunks=chunks, chunk_size=job.chunk,
+        sums=collector.sums,
+        dataset=job.dataset,
+        chunks=chunks,
+        chunk_size=job.chunk,
         origin=job.origin,
-    )  # fmt: skip
+    )
 
 
 def _save(job: MatrixJob, collector: Collector, chunks: int) -> None:
