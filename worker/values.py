@@ -130,7 +130,7 @@ def cells(*types: str) -> Callable[[str], tuple[str, str]]:
 def cells_list(*types: str) -> Callable[[str], tuple[tuple[str, str], ...]]:
     """Reads several of `cells`, behind commas."""
     one = cells(*types)
-    return lambda text: tuple(dict.fromkeys(one(part) for part in text.split(",") if part.strip()))
+    return lambda text: tuple(dict.fromkeys(map(one, text.split(","))))
 
 
 def inverse(low: float, high: float) -> Callable[[str], float]:

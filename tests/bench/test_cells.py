@@ -22,7 +22,7 @@ def test_types_as_they_are_written() -> None:
     assert read("f16, Q8_0,k:q8_0/v:q4_0,q8_0") == (
         ("f16", "f16"), ("q8_0", "q8_0"), ("q8_0", "q4_0")
     )  # fmt: skip
-    for text in ("q9", "k:q8_0", "k:q8_0/q4_0"):
+    for text in ("q9", "k:q8_0", "k:q8_0/q4_0", "", "f16,,q8_0"):
         with pytest.raises(ValueError, match="must be"):
             read(text)
 

@@ -61,10 +61,26 @@ def test_what_is_refused(
     """One sentence and the next step; no file."""
     text.write_text(text.read_text()[:2000])
     target = tmp_path / "m.gguf"
-    assert main(words(text, target, *more)) != 0
+    assert main(words(text, target, *more)) == 2
     error = capsys.readouterr().err
     assert told in error
     assert not target.exists()
+
+
+@pytest.mark.parametrize("which", ["model", "text", "link"])
+def test_what_is_read_is_never_replaced(
+    which: str, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--force` replaces neither the model nor a text, not through a link either."""
+    model = tmp_path / "model.gguf"
+    model.write_bytes(MODEL_PATH.read_bytes())
+    (tmp_path / "link.gguf").symlink_to(model)
+    target = {"model": model, "text": text, "link": tmp_path / "link.gguf"}[which]
+    before = target.read_bytes()
+    line = ["imatrix", str(model), "--text", str(text), "-o", str(target), "--force", "-t", "1"]
+    assert main(line) == 2
+    assert "is the model or a text itself" in capsys.readouterr().err
+    assert target.read_bytes() == before
 
 
 def test_an_interruption_keeps_whole_chunks(text: Path, tmp_path: Path) -> None:

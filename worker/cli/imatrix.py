@@ -6,6 +6,7 @@ import argparse
 import hashlib
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,14 +111,26 @@ def _job(arguments: argparse.Namespace) -> MatrixJob:
         chunks=arguments.chunks,
         with_output=arguments.process_output,
     )
+    header = open_header(source)
+    _check_target(target, [*(file.path for file in header.files), *arguments.text])
     told = hashlib.sha256(repr((hashes, job.chunk, job.with_output)).encode()).hexdigest()
-    job = msgspec.structs.replace(job, origin=origin_of(open_header(source), told))
+    job = msgspec.structs.replace(job, origin=origin_of(header, told))
     if target.exists() and not arguments.force and _collection(target, job) is None:
         raise UsageError(
             f"{target} exists already, of other texts or another model.",
             hint="Name another file, or pass --force.",
         )
     return job
+
+
+def _check_target(target: Path, read: Iterable[str | Path]) -> None:
+    """Raises UsageError for a folder, and for a file that is read: --force replaces none."""
+    if target.is_dir():
+        raise UsageError(f"{target} is a folder.", hint="Name the file to write.")
+    if target.exists() and any(target.samefile(path) for path in read):
+        raise UsageError(
+            f"{target} is the model or a text itself.", hint="Name another file to write."
+        )
 
 
 def _collection(target: Path, job: MatrixJob) -> int | None:

@@ -76,7 +76,8 @@ def test_while_others_write(seeing_vectors: Server) -> None:
 
 
 def test_refused(seeing_vectors: Server, tiny: Path) -> None:
-    """A broken image names its place, and a model that sees nothing says so."""
+    """A broken image names its place, and a model that sees nothing says so; what is too long
+    beside images is not told of cutting, which is refused."""
     broken = seeing_vectors.post({"input": [item(picture(b"hello"))]}, EMBEDDINGS)
     assert broken.status_code == 400
     assert broken.json()["error"]["param"] == "input[0]"
@@ -86,3 +87,8 @@ def test_refused(seeing_vectors: Server, tiny: Path) -> None:
     assert "reads text only" in blind.json()["error"]["message"]
     cut = {"input": [item(picture())], "truncate_prompt_tokens": 4}
     assert seeing_vectors.post(cut, EMBEDDINGS).json()["error"]["param"] == "input"
+    long = [item(picture(), words("x " * 3000)), item(words("x " * 3000)), "x " * 3000]
+    for number in range(len(long)):
+        body = {"input": [item(picture()), long[number]]}
+        told = seeing_vectors.post(body, EMBEDDINGS).json()["error"]["message"]
+        assert "Shorten it: inputs with images are not cut." in told

@@ -166,6 +166,34 @@ def test_a_matrix_of_another_model_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [other]
 
 
+@pytest.mark.parametrize(
+    ("name", "origin", "is_refused"),
+    [
+        ("fit.imatrix.gguf", "0a1b", True),
+        ("fit.imatrix.gguf", "fit 1", False),
+        ("fit.recipe.json", "", True),
+    ],
+)
+def test_what_lies_beside_is_not_replaced(
+    name: str, origin: str, is_refused: bool, tmp_path: Path
+) -> None:
+    """A recipe and a matrix of `worker imatrix` stay; what an interrupted fit left is replaced."""
+    beside = tmp_path / name
+    sums = {"other.weight": Sums(np.ones((1, 4)), np.ones(1, np.int64))}
+    write_imatrix(
+        beside, Collected(sums=sums, dataset="", chunks=1, chunk_size=1, origin=origin)
+    )  # fmt: skip
+    before = beside.read_bytes()
+    events = BestFit(options(tmp_path / "fit.gguf")).events()
+    if is_refused:
+        with pytest.raises(UsageError, match=f"{name} exists already"):
+            list(events)
+    else:
+        next(events)
+        events.close()
+    assert beside.read_bytes() == before or not is_refused
+
+
 def test_the_context_leaves_its_rest_to_the_weights() -> None:
     """More cells leave less; a context that takes all is refused with the next step."""
     config, nbytes = load_config(MODEL_PATH), 300 << 20

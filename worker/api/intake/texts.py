@@ -138,6 +138,7 @@ def longest_of(embedder: TextEmbedder | None) -> int:
 
 
 CUT_IT = "Send truncate_prompt_tokens: -1 to have it cut, or shorten it."
+_SHORTEN = "Shorten it: inputs with images are not cut."
 
 
 def check_text(tokens: Tokens, facts: ModelFacts, place: str, *, advice: str = CUT_IT) -> Tokens:
@@ -331,7 +332,7 @@ def seen_request(given: Inputs, facts: ModelFacts, param: str, budget: Budget) -
     for number, item in enumerate(items):
         place = f"{param}[{number}]"
         if not isinstance(item, dict):
-            texts.append(_tokens(item, facts, place, budget, None, CUT_IT))
+            texts.append(_tokens(item, facts, place, budget, None, _SHORTEN))
             shown.append(())
             continue
         content = cast("MessageContent", _parts(cast("dict[str, Any]", item)))
@@ -339,11 +340,13 @@ def seen_request(given: Inputs, facts: ModelFacts, param: str, budget: Budget) -
         text = text_of(content, media) or ""
         tokenize = partial(_part, vocab=facts.vocab, place=place, budget=budget)
         if media.is_empty:
-            texts.append(check_text(tokenize(text, add_special=True), facts, place))
+            texts.append(
+                check_text(tokenize(text, add_special=True), facts, place, advice=_SHORTEN)
+            )
             shown.append(())
             continue
         _, tokens, found = media.prompt(text, tokenize, longest_of(facts.embedder))
-        texts.append(check_text(tokens, facts, place))
+        texts.append(check_text(tokens, facts, place, advice=_SHORTEN))
         shown.append(found)
     return vectors_wanted(texts, param, media=shown)
 

@@ -27,10 +27,10 @@ from worker.bench.fit.jobs import (
 )
 from worker.bench.fit.recipe import FORMAT, MixRecipe, digest, write_recipe
 from worker.bench.sections import Divergence
-from worker.errors import BackendError, UsageError
+from worker.errors import BackendError, ModelFileError, UsageError
 from worker.files import check_room
 from worker.gguf.header import Header, TensorInfo
-from worker.gguf.imatrix import Importance, read_imatrix
+from worker.gguf.imatrix import Importance, read_collected, read_imatrix
 from worker.gguf.quant import ENCODINGS, FILE_TYPES
 from worker.gguf.reader import align
 from worker.gguf.splits import open_header
@@ -66,6 +66,7 @@ _PROBE_WINDOW = 256
 _PROBE_WINDOWS = (12, 48)  # the fewest, and the most where each tensor has a probe of its own
 _PROBE_SHARE, _SCORE_SHARE = 0.4, 0.3  # of the time
 _SLOWER = 1.5  # a probe beside the matrix, for a token
+_ORIGIN = "fit "  # of a matrix that a fit computed
 _BLOCK = re.compile(r"blk\.(\d+)\.")
 
 T = TypeVar("T")
@@ -266,7 +267,10 @@ class BestFit:
 
     def _check(self) -> None:
         options = self._options
-        check_target(self.header, options.target, replace=options.replace or options.dry_run)
+        may_replace = options.replace or options.dry_run
+        check_target(self.header, options.target, replace=may_replace)
+        if not may_replace:
+            self._check_beside()
         if self.config.kind != "decoder" or self.config.only_embeds:
             raise UsageError(
                 f"{options.source.name} writes no text, and a fit is measured by the tokens that "
@@ -279,6 +283,17 @@ class BestFit:
                 "twice.",
                 hint="Start from the F16, BF16 or F32 file, or pass --allow-requantize.",
                 code="ALREADY_QUANTIZED",
+            )
+
+    def _check_beside(self) -> None:
+        """Raises UsageError where a recipe, or a matrix of `worker imatrix`, would be replaced. An
+        interrupted fit leaves a matrix of its own."""
+        recipe, matrix = recipe_beside(self._options.target), matrix_beside(self._options.target)
+        is_lost = self._options.imatrix is None and matrix.exists() and not _is_of_fit(matrix)
+        if recipe.exists() or is_lost:
+            raise UsageError(
+                f"{recipe if recipe.exists() else matrix} exists already, and is written too.",
+                hint="Name another DST, or pass --force.",
             )
 
     def _elements(self) -> dict[str, int]:
@@ -421,7 +436,7 @@ class BestFit:
             read_imatrix(given)
         job = MatrixJob(
             path=str(plain), settings=options.settings, texts=self._calibration,
-            dataset=options.dataset, target=str(target), origin=f"fit {time.time_ns()}",
+            dataset=options.dataset, target=str(target), origin=f"{_ORIGIN}{time.time_ns()}",
             chunk=self._window, chunks=1 if given else options.chunks, with_output=True,
         )  # fmt: skip
         made = yield from self._job("computing importance", job, MatrixMade)
@@ -618,6 +633,13 @@ def _with_measure(mix: Mix, found: Divergence, nbytes: int) -> Mix:
 def matrix_beside(target: Path) -> Path:
     """Where the matrix that was computed for a file is kept."""
     return target.with_name(f"{target.stem}.imatrix.gguf")
+
+
+def _is_of_fit(matrix: Path) -> bool:
+    try:
+        return read_collected(matrix).origin.startswith(_ORIGIN)
+    except ModelFileError:
+        return False
 
 
 def recipe_beside(target: Path) -> Path:

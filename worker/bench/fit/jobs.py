@@ -12,7 +12,7 @@ import msgspec
 from worker.bench.sections import Divergence
 from worker.bench.stages import Failure, Progress, Result
 from worker.child import Child
-from worker.errors import BackendError
+from worker.errors import BackendError, UsageError
 from worker.lifecycle.server_process import clean_environment
 from worker.settings import Settings
 
@@ -119,7 +119,7 @@ Progressing = Generator[float, None, T]
 
 
 def ask(job: FitJob, kind: type[T]) -> Progressing[T]:
-    """Do the job in a child process; yields the share done. Raises BackendError.
+    """Do the job in a child process; yields the share done. Raises BackendError, UsageError.
 
     A matrix that is closed amid its work is written as far as it is.
     """
@@ -132,6 +132,8 @@ def ask(job: FitJob, kind: type[T]) -> Progressing[T]:
                 if isinstance(frame, Progress):
                     yield frame.share
                 elif isinstance(frame, Failure):
+                    if frame.code == UsageError.default_code:
+                        raise UsageError(frame.message)
                     raise BackendError(frame.message, code=frame.code)
                 else:
                     return msgspec.json.decode(frame.section, type=kind)

@@ -107,7 +107,7 @@ def cut_chunks(texts: tuple[str, ...], vocab: Vocab, width: int) -> Ids:
     if not len(chunks):
         raise UsageError(
             f"The text has {quantity(most, 'token')}, too few for a chunk of {width}.",
-            hint="Pass a longer --text, or smaller chunks with --chunk.",
+            hint="Pass a longer --text. `worker imatrix` also has smaller chunks, --chunk.",
         )
     if vocab.adds_bos and vocab.bos is not None:
         chunks[:, 0] = vocab.bos
