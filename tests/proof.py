@@ -42,6 +42,7 @@ from worker.engine.sequence import Delta
 from worker.llama import library
 from worker.llama.backend import LlamaBackend
 from worker.llama.context import Context, ContextOptions
+from worker.llama.graph import Callback
 from worker.llama.weights import LoadOptions, Weights
 
 OBSERVED = ("embd", "l_out-0")
@@ -91,10 +92,14 @@ class ObservedContext(Context):
     """Keeps copies of the tensors OBSERVED that it computes, float32 [rows, width], by name."""
 
     def __init__(
-        self, seen: dict[str, list[Floats]], weights: Weights, options: ContextOptions
+        self,
+        seen: dict[str, list[Floats]],
+        weights: Weights,
+        options: ContextOptions,
+        observer: Callback | None = None,
     ) -> None:
         self._callback = _observer(seen)  # which ctypes keeps no reference to
-        super().__init__(weights, options)
+        super().__init__(weights, options, observer)
 
     def _params(self) -> Any:
         params = super()._params()

@@ -116,9 +116,20 @@ def fields_of(schema: Any, components: Any) -> set[str]:
     return set(schema.get("properties", ())).union(*inner)
 
 
-def bodies_of(operation: Any, components: Any, texts: list[str]) -> Iterator[Any]:
+def forms_of(types: Any, components: Any, texts: list[str]) -> Iterator[Any]:
+    """Each of the texts as a file's name and in each other field of a form."""
+    content = types.get("multipart/form-data")
+    names = set[str]() if content is None else fields_of(content["schema"], components)
+    for text in texts if names else ():
+        fields = dict.fromkeys(sorted(names - {"file"}), text)
+        yield {"data": fields, "files": {"file": (text, b"RIFF", "audio/wav")}}
+
+
+def bodies_of(types: Any, components: Any, texts: list[str]) -> Iterator[Any]:
     """Each example of an operation with each of the texts in each of its places and fields."""
-    content = operation["requestBody"]["content"]["application/json"]
+    content = types.get("application/json")
+    if content is None:
+        return
     fields = fields_of(content["schema"], components)
     short = {name: 1 for name in ("max_tokens", "n_predict", "num_predict") if name in fields}
     examples = [example["value"] for example in content["examples"].values()]
@@ -196,8 +207,11 @@ def test_nothing_that_a_client_names_is_reached(audited: Server, audit: Path, ba
             if path.endswith("shutdown"):
                 continue
             if "requestBody" in operation:
-                for body in bodies_of(operation, components, bait.texts):
+                content = operation["requestBody"]["content"]
+                for body in bodies_of(content, components, bait.texts):
                     ask(method, path, json=body)
+                for form in forms_of(content, components, bait.texts):
+                    ask(method, path, **form)
             endless = path == "/v1/requests"
             for text in bait.texts[1:4]:
                 for name in [field["name"] for field in operation.get("parameters", ())]:

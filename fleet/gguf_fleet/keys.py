@@ -73,7 +73,7 @@ _FIELDS = {"name": _is_name, "weight": _is_weight, "priority": _is_priority}
 def _wrong_in(words: list[str]) -> str | None:
     """What is wrong with a line's fields; None: nothing. It tells no word, which may be a part of a
     key."""
-    given = dict(word.partition("=")[::2] for word in words)
+    given = {name: value for name, _, value in (word.partition("=") for word in words)}
     if len(given) < len(words) or given.keys() - _FIELDS.keys():
         return f"behind a key stand {', '.join(_FIELDS)}, each once"
     if given and "name" not in given:

@@ -53,6 +53,7 @@ def test_a_line(url: str) -> None:
         (line_of(body=None), "missing_required_parameter", "body"),
         (line_of(custom_id=3), "invalid_custom_id", "custom_id"),
         (line_of(custom_id=""), "invalid_custom_id", "custom_id"),
+        (line_of(custom_id=0).replace(b"0", b"1e999", 1), "invalid_custom_id", "custom_id"),
         (line_of(custom_id="first"), "duplicate_custom_id", "custom_id"),
         (line_of(method="GET"), "invalid_method", "method"),
         (line_of(url="/v1/models"), "invalid_url", "url"),

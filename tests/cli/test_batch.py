@@ -124,13 +124,15 @@ def test_going_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     what was cut."""
 
     def refusing(name: str, count: int) -> Answer:
-        return (400, {}, {"error": {}}) if name == "b" and count == 1 else fine(name, count)
+        told = {"error": {"message": "b is \x1b wrong."}}
+        return (400, {}, told) if name == "b" and count == 1 else fine(name, count)
 
     source, out = write_lines(tmp_path / "in", *map(line_of, "abc")), tmp_path / "out"
     with answering(refusing) as (url, asked):
         words = ["batch", str(source), str(out), "--url", url]
         assert main(words) == 1
-        assert "2 of 3 lines answered, 1 failed" in capsys.readouterr().err
+        told = "2 of 3 lines answered, 1 failed, the first with 400 (b is \\x1b wrong.);"
+        assert told in capsys.readouterr().err
         assert answers_in(out)["b"]["status_code"] == 400
         out.write_bytes(out.read_bytes() + b'{"id":"batch_req_7')
         del asked.names[:]
@@ -230,9 +232,9 @@ def test_its_own_worker(tmp_path: Path) -> None:
         for url, body in bodies.items()
     ]
     source = write_lines(tmp_path / "in", *lines)
-    done = ended("batch", source, "-", "--ctx-size", "2048", "-t", "1")
+    done = ended("batch", "--ctx-size", "2048", "-t", "1", "--", source, "-")
     (tmp_path / "out").write_text(done.stdout)
     found = {url: each["status_code"] for url, each in answers_in(tmp_path / "out").items()}
     assert found == dict.fromkeys(bodies, 200) | {"/v1/decisions": 400}
     assert done.returncode == 1
-    assert "3 of 4 lines answered, 1 failed; " in done.stderr
+    assert "3 of 4 lines answered, 1 failed, the first with 400 (" in done.stderr

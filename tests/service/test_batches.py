@@ -15,7 +15,7 @@ import pytest
 from tests.support import http
 from tests.support.programs.processes import PATIENCE_S, Server, serving, until
 
-KEYS = "ann-k name=ann weight=2 rpm=3 admin\nplain-k\nother-k\nbob-k name=bob\n"
+KEYS = "ann-k name=ann weight=2 rpm=3 admin\nplain-k\nother-k\nfiles-k\nbob-k name=bob\n"
 URL = "/v1/completions"
 
 
@@ -117,9 +117,34 @@ def test_other_routes(server: Server, url: str, asked: dict[str, Any], field: st
     assert told["body"]["request_id"] == told["request_id"]
 
 
+def test_lines_are_of_their_key(server: Server) -> None:
+    """What lines leave is of the batch's key: their prompts are told to no other, and their
+    responses are there for that key alone."""
+    asked = {"max_tokens": 2, "return_cache_trace": True}
+    begun = "Lines of several keys begin with these words, then come"
+    for key, end, hears in (
+        ("plain-k", "secrets", False),
+        ("other-k", "questions", False),
+        ("plain-k", "more of them", True),
+    ):
+        client = client_of(server, key)
+        batch = ended(client, created(client, lines({"prompt": f"{begun} {end}", **asked})))
+        (answer,) = answers(client, batch.output_file_id)
+        told = json.dumps(answer["response"]["body"]["cache_trace"])
+        assert ("secrets" in told) == hears
+    url = "/v1/responses"
+    client = client_of(server, "plain-k")
+    data = lines({"input": "Hi", "max_output_tokens": 16}, url=url)
+    batch = ended(client, created(client, data, url))
+    (answer,) = answers(client, batch.output_file_id)
+    place = f"{server.url}{url}/{answer['response']['body']['id']}"
+    for key, status in (("plain-k", 200), ("other-k", 404), ("ann-k", 404)):
+        assert http.get(place, headers={"authorization": f"Bearer {key}"}).status_code == status
+
+
 def test_files(server: Server) -> None:
     """They are listed in pages, read as they were sent, and deleted."""
-    client = client_of(server, "other-k")
+    client = client_of(server, "files-k")
     ids = [
         client.files.create(file=(f"{n}.jsonl", b"%d\n" % n), purpose="batch").id for n in range(3)
     ]
@@ -209,6 +234,17 @@ def test_no_form(server: Server, sent: dict[str, Any]) -> None:
     assert post(server, "/v1/files", **sent).status_code == 400
 
 
+def test_a_part_in_no_encoding(server: Server) -> None:
+    """What is wrong is a sentence, not a program's words."""
+    kind = {"authorization": "Bearer plain-k", "content-type": "multipart/form-data; boundary=X"}
+    part = (
+        b'--X\r\nContent-Disposition: form-data; name="file"; filename="\xff"\r\n\r\n1\r\n--X--\r\n'
+    )
+    answer = http.post(server.url + "/v1/files", headers=kind, content=part)
+    told = "The body is not valid multipart/form-data: Segment header failed to decode."
+    assert answer.json()["error"]["message"] == told
+
+
 @pytest.mark.parametrize(
     ("wrong", "status", "param"),
     [
@@ -263,6 +299,15 @@ def test_a_stop_in_the_midst(tiny: Path, tmp_path: Path) -> None:
         assert batch.request_counts.completed == batch.request_counts.total == 300
         found = answers(client, batch.output_file_id)
         assert [each["custom_id"] for each in found] == [f"c{n}" for n in range(300)]
+
+
+def test_a_lost_folder(tiny: Path, tmp_path: Path) -> None:
+    """An upload says what is wrong with it."""
+    with serving("--model", tiny, "--state-dir", tmp_path) as server:
+        (tmp_path / "files").rmdir()
+        with pytest.raises(openai.InternalServerError, match="No such file") as raised:
+            client_of(server).files.create(file=("a", b"1"), purpose="batch")
+        assert raised.value.status_code == 503
 
 
 def test_a_model_that_sleeps(tiny: Path, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ PLAIN = [
     if not route.takes
     and route.gives
     and route.handler.status_code == 200
-    and "request_id" not in route.params
+    and not {"request_id", "stream_id"} & set(route.params)  # of what runs
     and route.handler.fn.__name__ != "upload_file"  # its form is no JSON
 ]
 

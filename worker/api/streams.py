@@ -31,7 +31,7 @@ async def rest_of_stream(
     """Its events behind the last one that the client has, then those that come."""
     kept = streams.get(stream_id, current_owner())
     text = after or request.headers.get("last-event-id", "")
-    return StreamReading(streams, kept, number_after(text) if text else kept.first)
+    return StreamReading(streams, kept, number_after(text))
 
 
 @delete("/v1/streams/{stream_id:str}", status_code=200, summary="Cancel a stream")

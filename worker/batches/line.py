@@ -188,7 +188,11 @@ class _Prompt(msgspec.Struct):
 
 
 def _value(text: bytes) -> Any:
-    return msgspec.json.decode(text)
+    """None: a number that nothing can hold, such as 1e999."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.MsgspecError:
+        return None
 
 
 def _new_id() -> str:

@@ -48,7 +48,7 @@ _LOOK_S = 0.5
 
 class BatchReport(msgspec.Struct):
     """What --json prints: lines that ask something, of these answered with 2xx, of these by an
-    earlier run; lines that are wrong; tokens of this run."""
+    earlier run; lines that are wrong; tokens of this run; what the first that failed was told."""
 
     lines: int = 0
     answered: int = 0
@@ -58,6 +58,7 @@ class BatchReport(msgspec.Struct):
     prompt_tokens: int = 0
     generated_tokens: int = 0
     seconds: float = 0.0
+    first_failure: str = ""
 
     @property
     def is_whole(self) -> bool:
@@ -224,19 +225,31 @@ class _Used(msgspec.Struct):
     output_tokens: int = 0
 
 
+class _Error(msgspec.Struct):
+    message: str = ""
+
+
 class _Body(msgspec.Struct):
     usage: _Used | None = None
+    error: _Error | None = None
 
 
 def _note(answer: AnsweredLine, output: OutputFile, report: BatchReport) -> None:
     output.append(answer)
     report.answered += answer.is_ok
     report.failed += not answer.is_ok
-    if answer.is_ok and answer.response is not None:
-        with contextlib.suppress(msgspec.MsgspecError):
-            used = msgspec.json.decode(answer.response.body, type=_Body).usage or _Used()
-            report.prompt_tokens += used.prompt_tokens + used.input_tokens
-            report.generated_tokens += used.completion_tokens + used.output_tokens
+    if answer.response is None:
+        return
+    body = _Body()
+    with contextlib.suppress(msgspec.MsgspecError):
+        body = msgspec.json.decode(answer.response.body, type=_Body)
+    if answer.is_ok:
+        used = body.usage or _Used()
+        report.prompt_tokens += used.prompt_tokens + used.input_tokens
+        report.generated_tokens += used.completion_tokens + used.output_tokens
+    elif not report.first_failure:
+        told = body.error.message if body.error else ""
+        report.first_failure = f"{answer.response.status_code} ({told or 'no reason'})"
 
 
 def _summary(report: BatchReport) -> str:
@@ -245,7 +258,8 @@ def _summary(report: BatchReport) -> str:
     if report.before:
         parts.append(f"{report.before:,} of them before")
     if report.failed:
-        parts.append(f"{report.failed:,} failed")
+        first = harmless(report.first_failure)
+        parts.append(f"{report.failed:,} failed, the first with {first}")
     if report.wrong:
         parts.append(f"{report.wrong:,} cannot be asked")
     text = ", ".join(parts)

@@ -219,7 +219,8 @@ class StoredBatches:
     async def end(self, batch_id: str, status: str, code: str = "", message: str = "") -> None:
         """Its answers become files, and it is over.
 
-        code, message: of an error for each line that has no answer; none: they are left out
+        code, message: of an error for each line that has no answer, and of a failed batch; none:
+        they are left out
         """
 
         def write(connection: sqlite3.Connection) -> None:
@@ -252,6 +253,8 @@ class StoredBatches:
                 insert_file(connection, file)
                 setattr(record, f"{kind}_file_id", file.id)
             record.status = status
+            if status == "failed":
+                record.errors = [LineProblem(code, message, 0)]
             record.finalizing_at = record.finalizing_at or now
             setattr(record, f"{status}_at", now)
             _save(connection, record)
@@ -272,11 +275,14 @@ class StoredBatches:
         )
 
     async def sweep(self, before: int) -> None:
-        """Forget batches that were made before that time and are over, with their answers."""
+        """Forget batches that were over before that time, with their answers."""
 
         def remove(connection: sqlite3.Connection) -> bool:
             row = connection.execute(
-                "select id from batches where is_over and created_at < ? limit 1", (before,)
+                "select id from batches where is_over and created_at < :before and coalesce("
+                "json_extract(cast(record as text), '$.finalizing_at'),"
+                " json_extract(cast(record as text), '$.failed_at')) < :before limit 1",
+                {"before": before},
             ).fetchone()
             if row is None:
                 return False

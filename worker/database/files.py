@@ -32,6 +32,11 @@ and (:purpose is null or purpose = :purpose)
 and (:after is null or rowid > (select rowid from files where id = :after))
 order by rowid limit :limit
 """
+# A batch reads its input to the end, however long it waits.
+_EXPIRED = """
+select * from files where expires_at <= ? and id not in (
+select json_extract(cast(record as text), '$.input_file_id') from batches where not is_over)
+"""
 
 
 class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,7 +124,7 @@ class StoredFiles:
         """Remove what has expired, and what an upload left that did not end; how many files."""
 
         def remove(connection: sqlite3.Connection) -> int:
-            rows = connection.execute("select * from files where expires_at <= ?", (_now(),))
+            rows = connection.execute(_EXPIRED, (_now(),))
             old = [_file(row) for row in rows.fetchall()]
             for file in old:
                 self._delete(connection, file)

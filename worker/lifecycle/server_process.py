@@ -67,11 +67,14 @@ def server_process(
         "--host 127.0.0.1 --port 0 --ssl-cert-file= --ssl-key-file= --log-format json "
         "--log-level info --die-with-parent stdin"
     ).split()
+    words = list(words)
+    end = words.index("--") if "--" in words else len(words)  # no option is read behind it
+    words[end:end] = options
     # The server appends and we read through another open file: with one for both, our going back to
     # the beginning would make the server write over its first lines.
     with tempfile.NamedTemporaryFile("r") as log, Path(log.name).open("ab") as written:
         process = subprocess.Popen(  # noqa: S603  (our own interpreter and module)
-            command("worker", "serve", *words, *options), stdin=subprocess.PIPE,
+            command("worker", "serve", *words), stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL, stderr=written, env=environment, process_group=group,
         )  # fmt: skip
         try:

@@ -34,14 +34,15 @@ class InnerClient:
         path: str,
         body: bytes,
         account: Account,
+        owner: str,
         gone: asyncio.Event,
         headers: tuple[tuple[bytes, bytes], ...] = (),
     ) -> LineReply | None:
-        """The whole answer; None: `gone` was set before."""
+        """The whole answer; None: `gone` was set before. owner: see `Auth.owner`"""
         request_id = f"req-{uuid.uuid4().hex}"
         log.bind_request(x_request_id=request_id)
         record = self._journal.open(request_id, None, "POST", path)
-        record.account = account
+        record.account, record.owner = account, owner
         sleeper = self._worker.sleeper
         parts: list[bytes] = []
         status: int | None = None

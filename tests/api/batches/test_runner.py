@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable
@@ -39,7 +40,7 @@ class Client:
         self.most = self.num_running = 0
 
     async def post(
-        self, path: str, body: bytes, account: Account, gone: asyncio.Event
+        self, path: str, body: bytes, account: Account, owner: str, gone: asyncio.Event
     ) -> LineReply | None:
         assert path == URL
         prompt = msgspec.json.decode(body)["prompt"]
@@ -335,9 +336,76 @@ def test_old_ones_are_forgotten(tmp_path: Path) -> None:
         assert await desk.files.get("o", record.input_file_id) is None
         assert await desk.files.sweep() == 2
         assert not place.exists()
-        await desk.batches.sweep(record.created_at)
+        ended = record.finalizing_at or 0
+        await desk.batches.sweep(ended)
         assert await desk.batches.get("o", batch) is not None
-        await desk.batches.sweep(record.created_at + 1)
+        await desk.batches.sweep(ended + 1)
         assert await desk.batches.get("o", batch) is None
+
+    run(tmp_path, work)
+
+
+def test_a_long_batch_is_kept_from_its_end_on(tmp_path: Path) -> None:
+    """A window longer than the days for which batches are kept costs no answers."""
+
+    async def work(desk: Desk) -> None:
+        batch = await desk.create(line(1))
+        await desk.end(batch)
+        await desk.batches.change(batch, lambda record: setattr(record, "created_at", 1))
+        await desk.database.run(lambda c: c.execute("UPDATE batches SET created_at = 1"))
+        await desk.batches.sweep(int(time.time()) - 60)
+        record = await desk.record(batch)
+        assert len(await desk.content(record.output_file_id)) == 1
+
+    run(tmp_path, work)
+
+
+def test_an_input_outlives_its_batch(tmp_path: Path) -> None:
+    """A file that expires while a batch reads it is deleted once that has ended."""
+
+    async def work(desk: Desk) -> None:
+        stop = asyncio.Event()
+        desk.client.meanwhile = stop.wait
+        batch = await desk.create(*map(line, range(200)))
+        place = desk.files.place_of((await desk.record(batch)).input_file_id)
+        await desk.database.run(lambda c: c.execute("UPDATE files SET expires_at = 1"))
+        assert await desk.files.sweep() == 0
+        assert place.exists()
+        stop.set()
+        assert (await desk.end(batch)).completed == 200
+        await desk.files.sweep()
+        assert not place.exists()
+
+    run(tmp_path, work)
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_a_lost_input_fails_its_batch(tmp_path: Path, is_begun: bool) -> None:
+    """The batch says so, keeps the answers that it has, and holds up no other."""
+
+    async def work(desk: Desk) -> None:
+        stop, seen, asked = asyncio.Event(), asyncio.Event(), itertools.count(1)
+
+        async def wait() -> None:
+            if next(asked) == 2:  # one of them is the other batch's
+                seen.set()
+            await stop.wait()
+
+        desk.client.meanwhile = wait
+        owner = "p" if is_begun else "o"  # batches of one owner follow each other
+        first = await desk.create(line(1), owner=owner)
+        batch = await desk.create(*map(line, range(200)))
+        if is_begun:
+            await seen.wait()
+        desk.files.place_of((await desk.record(batch)).input_file_id).unlink()
+        stop.set()
+        record = await desk.end(batch)
+        assert record.status == "failed"
+        assert [each.code for each in record.errors] == ["input_file_missing"]
+        if is_begun:
+            assert record.completed + record.failed == 200
+            assert len(await desk.content(record.output_file_id)) == record.completed > 0
+        assert (await desk.end(first, owner)).status == "completed"
+        assert not desk.runner.paused
 
     run(tmp_path, work)

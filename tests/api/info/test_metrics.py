@@ -19,8 +19,10 @@ from worker.api.info.collector import ALIASES
 
 
 @pytest.fixture(scope="module")
-def counted(tiny: Path) -> Generator[Server]:
-    with serving("--model", tiny, "--draft", "ngram", "-c", "1024", "-t", "1") as server:
+def counted(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
+    state = tmp_path_factory.mktemp("state")
+    options = ("--draft", "ngram", "-c", "1024", "-t", "1", "--state-dir", state)
+    with serving("--model", tiny, *options) as server:
         yield server
 
 

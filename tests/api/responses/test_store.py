@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, cast
 
 import msgspec
@@ -149,25 +149,25 @@ def test_the_oldest_goes() -> None:
         for place in range(4):
             before = "resp_0" if place == 2 else None
             reply = made(f"resp_{place}", previous_response_id=before)
-            store.begin(reply, [], Stream(["x-0"], lambda _: None))
+            store.begin(reply, [], "", Stream(["x-0"], lambda _: None))
             store.end(reply)
             if place == 2:
-                store.whole(ResponseRequest(input="a", previous_response_id="resp_2"))
+                store.whole(ResponseRequest(input="a", previous_response_id="resp_2"), "")
         with pytest.raises(NotFoundError):
-            store.get("resp_1")
-        assert all(store.get(f"resp_{place}") for place in (0, 2, 3))
+            store.get("resp_1", "")
+        assert all(store.get(f"resp_{place}", "") for place in (0, 2, 3))
 
 
 def test_one_that_has_not_ended() -> None:
     """Nothing goes on from it; it is dropped where its client leaves."""
     store = ResponseStore()
     stream = Stream(["x-0"], lambda _: None)
-    store.begin(made("resp_0"), [], stream)
+    store.begin(made("resp_0"), [], "", stream)
     with pytest.raises(RequestError, match="not ended"):
-        store.whole(ResponseRequest(input="a", previous_response_id="resp_0"))
+        store.whole(ResponseRequest(input="a", previous_response_id="resp_0"), "")
     store.leave("resp_0")
     with pytest.raises(NotFoundError):
-        store.get("resp_0")
+        store.get("resp_0", "")
 
 
 def test_what_one_names_often_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +181,7 @@ def test_what_one_names_often_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -
     store = ResponseStore()
     name = f"resp_{'0' * 32}"
     reply = made(name, output=[item], metadata={"a": "x" * 1000})
-    store.begin(reply, [], Stream(["x-0"], lambda _: None))
+    store.begin(reply, [], "", Stream(["x-0"], lambda _: None))
     store.end(reply)
     asked: list[str] = []
     output = StoredResponse.output.fget
@@ -193,7 +193,7 @@ def test_what_one_names_often_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(StoredResponse, "output", property(counted))
     reference: dict[str, Any] = {"type": "item_reference", "id": item["id"]}
-    assert store.resolve(ResponseRequest(input=[reference] * 9)) == [item] * 9
+    assert store.resolve(ResponseRequest(input=[reference] * 9), "") == [item] * 9
     assert len(asked) == 1
 
 
@@ -204,9 +204,32 @@ def test_a_conversation_of_too_many_parts() -> None:
     for place in range(3):
         reply = made(f"resp_{place}", previous_response_id=before)
         own: list[dict[str, Any]] = [{**said("a"), "more": [[]] * (PARTS.most // 2 - 10)}]
-        store.begin(reply, own, Stream(["x-0"], lambda _: None))
+        store.begin(reply, own, "", Stream(["x-0"], lambda _: None))
         store.end(reply)
         before = reply.id
-    store.whole(ResponseRequest(input="a", previous_response_id="resp_0"))
+    store.whole(ResponseRequest(input="a", previous_response_id="resp_0"), "")
     with pytest.raises(TooLargeError, match="conversation holds more than"):
-        store.whole(ResponseRequest(input="a", previous_response_id="resp_2"))
+        store.whole(ResponseRequest(input="a", previous_response_id="resp_2"), "")
+
+
+def test_another_key_finds_nothing() -> None:
+    """A response is not there for keys of another owner: to read, to go on from, or to end."""
+    store = ResponseStore()
+    item: dict[str, Any] = {"type": "message", "id": f"msg_{'0' * 32}00", "content": []}
+    name = f"resp_{'0' * 32}"
+    reply = made(name, output=[item])
+    store.begin(reply, [], "anna", Stream(["x-0"], lambda _: None))
+    store.end(reply)
+    reference: dict[str, Any] = {"type": "item_reference", "id": item["id"]}
+    asks: tuple[Callable[[str], object], ...] = (
+        lambda owner: store.get(name, owner),
+        lambda owner: store.inputs(name, owner),
+        lambda owner: store.whole(ResponseRequest(input="a", previous_response_id=name), owner),
+        lambda owner: store.resolve(ResponseRequest(input=[reference]), owner),
+        lambda owner: store.cancel(name, owner),
+        lambda owner: store.drop(name, owner),
+    )
+    for ask in asks:
+        with pytest.raises(NotFoundError):
+            ask("bots")
+        ask("anna")

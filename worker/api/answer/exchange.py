@@ -221,11 +221,9 @@ class DeltaExchange(Exchange):
         super().__init__(stream, streaming=streaming)
         self.delivery = delivery
         self._marks: Marks | None = None
-        self._events_of = self.frames_of
         if streaming and delivery.relay is not None:
             border = sse.BORDERS[self.content_type]
-            self._marks = Marks(delivery.relay, stream.ids, border, self.frames_of, self.catch_up)
-            self._events_of = self._marks.events_of
+            self._marks = Marks(delivery.relay, stream.ids, border)
             self.more_fields = ((MARKED, b"on"),)
 
     @property
@@ -239,6 +237,11 @@ class DeltaExchange(Exchange):
         """When it was asked for, in seconds since the epoch."""
         relay = self.delivery.relay
         return int(time.time()) if relay is None else relay.created
+
+    def _events_of(self, delta: Delta) -> list[bytes]:
+        if self._marks is None:
+            return self.frames_of(delta)
+        return self._marks.events_of(delta, self.frames_of, self.catch_up)
 
     def catch_up(self, num_told: int) -> None:
         """Another worker has told so many events, with all tokens that were taken so far."""

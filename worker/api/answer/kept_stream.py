@@ -72,7 +72,7 @@ class KeptStream:
         if number < self.first:
             raise NotFoundError(
                 f"Events before {self.first} are not kept any more.",
-                hint="Ask again from the beginning.",
+                hint="Ask again for the answer.",
                 code="stream_not_found",
             )
         return self._events[number - self.first :]

@@ -24,42 +24,40 @@ _encode = msgspec.json.Encoder().encode
 class Marks:
     """Of one answer."""
 
-    def __init__(
-        self,
-        relay: Relay,
-        ids: Sequence[str],
-        border: bytes,
-        frames_of: Callable[[Delta], list[bytes]],
-        catch_up: Callable[[int], None],
-    ) -> None:
-        """
-        ids        of its sequences
-        frames_of  the events of a delta
-        catch_up   notes that so many events were told, once all tokens that were are known
-        """
+    def __init__(self, relay: Relay, ids: Sequence[str], border: bytes) -> None:
+        """ids: of its sequences"""
         self._numbers = {name: number for number, name in enumerate(ids)}
-        self._border, self._frames_of, self._catch_up = border, frames_of, catch_up
+        self._border = border
         self._num_told = relay.told.events
         counts = {ids[n]: len(told) for n, told in relay.told.tokens.items() if n < len(ids)}
         self._again = {name: count for name, count in counts.items() if count}
         self.empty = b":w []" + border
 
-    def events_of(self, delta: Delta) -> list[bytes]:
-        """The events with their mark; nothing where the client has them."""
+    def events_of(
+        self,
+        delta: Delta,
+        frames_of: Callable[[Delta], list[bytes]],
+        catch_up: Callable[[int], None],
+    ) -> list[bytes]:
+        """The events with their mark; nothing where the client has them.
+
+        frames_of  the events of a delta
+        catch_up   notes that so many events were told, once all tokens that were are known
+        """
         if self._num_told and not self._again:
-            self._note_told()
-        events = self._frames_of(delta)
+            self._note_told(catch_up)
+        events = frames_of(delta)
         if delta.id in self._again and delta.token is not None:
             self._again[delta.id] -= 1
             if not self._again[delta.id]:
                 del self._again[delta.id]
                 if not self._again:
-                    self._note_told()
+                    self._note_told(catch_up)
             return []
         return [b"".join([*events, self._mark_of(delta)])]
 
-    def _note_told(self) -> None:
-        self._catch_up(self._num_told)
+    def _note_told(self, catch_up: Callable[[int], None]) -> None:
+        catch_up(self._num_told)
         self._num_told = 0
 
     def _mark_of(self, delta: Delta) -> bytes:

@@ -32,6 +32,9 @@ _LATER = frozenset({429, 503})
 _EXPIRED = (
     "batch_expired", "This request was not answered before the completion window ended.",
 )  # fmt: skip
+_INPUT_GONE = (
+    "input_file_missing", "The input file is no longer in --state-dir: upload it again.",
+)  # fmt: skip
 _STOP_S = 0.7
 _log = log.get("batches")
 
@@ -48,9 +51,9 @@ class LineClient(Protocol):
     """Who answers a request as its route does."""
 
     async def post(
-        self, path: str, body: bytes, account: Account, gone: asyncio.Event
+        self, path: str, body: bytes, account: Account, owner: str, gone: asyncio.Event
     ) -> LineReply | None:
-        """The answer; None: `gone` was set before."""
+        """The answer to the owner; None: `gone` was set before."""
         ...
 
 
@@ -197,7 +200,7 @@ class BatchRunner:
                 return
             await self._is_saved.wait()
             status = run.status or "completed"
-            errors = _EXPIRED if status == "expired" else ()
+            errors = {"expired": _EXPIRED, "failed": _INPUT_GONE}.get(status, ())
             await self._persist(partial(self._batches.end, record.id, status, *errors))
             _log.info("batch", batch=record.id, status=status, lines=run.record.total)
         finally:
@@ -211,10 +214,14 @@ class BatchRunner:
         record, found = run.record, BatchInput()
         file, limits = self._files.place_of(record.input_file_id), self._limits
         groups = found.read(file, record.endpoint, limits.lines, limits.line_bytes)
-        while lines := await asyncio.to_thread(next, groups, list[LinePlace]()):
-            if run.end.is_set():
-                return True
-            await self._persist(lambda: self._batches.add_lines(record.id, lines))
+        try:
+            while lines := await asyncio.to_thread(next, groups, list[LinePlace]()):
+                if run.end.is_set():
+                    return True
+                await self._persist(lambda: self._batches.add_lines(record.id, lines))
+        except FileNotFoundError:
+            run.stop("failed")
+            return True
         if found.problems:
             await self._persist(partial(self._batches.fail, record.id, found.problems))
             return False
@@ -238,7 +245,12 @@ class BatchRunner:
         )
         tasks: set[asyncio.Task[None]] = set()
         while not run.end.is_set():
-            lines = await self._persist(partial(self._batches.next_lines, record.id, after, file))
+            read = partial(self._batches.next_lines, record.id, after, file)
+            try:
+                lines = await self._persist(read)
+            except FileNotFoundError:
+                run.stop("failed")
+                break
             if not lines:
                 break
             for line in lines:
@@ -262,7 +274,9 @@ class BatchRunner:
         try:
             body = bytes(msgspec.json.decode(line.data, type=_LineBody).body)
             while True:
-                reply = await self.client.post(run.record.endpoint, body, account, run.end)
+                reply = await self.client.post(
+                    run.record.endpoint, body, account, run.record.owner, run.end
+                )
                 if reply is None or reply.status not in _LATER:
                     break
                 if not await self._before_end(run, asyncio.sleep(_AGAIN_S)):

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, cast
 import multipart  # pyright: ignore[reportMissingTypeStubs]
 
 from worker.database.database import full_disk
-from worker.errors import RequestError, TooLargeError
+from worker.errors import RequestError, TooLargeError, UnavailableError
 
 # The package has no types.
 _library = cast("Any", multipart)
@@ -63,9 +63,10 @@ class Upload:
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise full_disk() from error
-            raise
+            told = f"The file cannot be written to --state-dir: {error.strerror}."
+            raise UnavailableError(told, hint="Make the folder writable again.") from error
         except _library.MultipartError as error:
-            raise RequestError(f"The body is not valid {_MEDIA_TYPE}: {error}.") from None
+            raise RequestError(f"The body is not valid {_MEDIA_TYPE}: {error.args[0]}.") from None
 
     def _take(self, event: Any) -> None:
         if isinstance(event, _library.MultipartSegment):

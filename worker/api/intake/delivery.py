@@ -30,13 +30,11 @@ class ToldBefore(msgspec.Struct, frozen=True):
     events  how many
     tokens  of each sequence that has some, by its number
     places  of their samplers, where that counts
-    owner   whose it is; only this process says so
     """
 
     events: int = 0
     tokens: dict[int, tuple[int, ...]] = {}
     places: dict[int, tuple[float, ...]] = {}
-    owner: str | None = None
 
 
 class Relay(msgspec.Struct, frozen=True):
@@ -75,15 +73,13 @@ def delivery_of(request: HttpRequest, settings: Settings, *, background: bool) -
     headers = request.headers
     asked = headers.get(RESUME)
     resumes = settings.resume_seconds > 0 and (asked or "").lower() in ("on", "1", "true")
-    owner, relay, is_inner = current_owner(), None, INNER in request.scope
+    relay, is_inner = None, INNER in request.scope
     is_relayed = settings.relayed and not (resumes or background)
     if RELAY in headers and (is_relayed or is_inner):
         relay = _relay_of(request, headers[RELAY])
-        if is_inner and relay.told.owner is not None:
-            owner = relay.told.owner
     elif background and settings.state_dir is not None:
         relay = Relay(uuid.uuid4().hex, int(time.time()))
-    return Delivery(resumes, owner, relay)
+    return Delivery(resumes, current_owner(), relay)
 
 
 def _relay_of(request: HttpRequest, text: str) -> Relay:

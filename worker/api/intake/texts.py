@@ -75,8 +75,12 @@ class CutFields(msgspec.Struct, kw_only=True):
     truncation_side: str | None = None
 
     def __post_init__(self) -> None:
-        if self.priority is not None:
-            self.priority = min(self.priority, PRIORITY.most)
+        if self.priority is None:
+            return
+        if not -PRIORITY.most <= self.priority <= _COHERES:
+            bounds = f"{-PRIORITY.most} to {_COHERES}"
+            raise RequestError(f"priority must be a number from {bounds}.", param="priority")
+        self.priority = min(self.priority, PRIORITY.most)
 
 
 class Cut(msgspec.Struct, frozen=True):

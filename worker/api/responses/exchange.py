@@ -103,7 +103,8 @@ class ResponseExchange(DeltaExchange):
             self._reply.warnings = generation.warnings
         self._store = store
         if self._reply.store:
-            store.begin(self._reply, own, stream, self._output.cut)
+            owner = self.delivery.owner
+            store.begin(self._reply, own, owner, stream, self._output.cut)
 
     @property
     def reply(self) -> ResponseReply:

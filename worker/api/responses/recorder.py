@@ -44,6 +44,7 @@ class ResponseAsker(Protocol):
         path: str,
         body: bytes,
         account: Account,
+        owner: str,
         gone: asyncio.Event,
         headers: tuple[tuple[bytes, bytes], ...] = (),
     ) -> Any: ...
@@ -109,7 +110,7 @@ class Recorder:
         try:
             for response in await self._saved.recent(STORED.most, before):
                 name, reply = f"resp_{response.name}", response.reply or response.begun
-                self._stored.put(name, reply, response.items, response.before)
+                self._stored.put(name, reply, response.items, response.before, response.owner)
                 if response.reply is None:
                     self._spawn(self._go_on(response))
         finally:
@@ -129,7 +130,7 @@ class Recorder:
                 tokens.append(token)
                 places |= {0: place[0]} if place else {}
         count = parts[-1].number + parts[-1].events.count(b"\n\n") if parts else 0
-        told = ToldBefore(count, {0: tuple(tokens)}, places, response.owner)
+        told = ToldBefore(count, {0: tuple(tokens)}, places)
         written = msgspec.json.encode(told)
         self._told[response.name] = parts
         headers = (
@@ -139,10 +140,10 @@ class Recorder:
         account = self._account_of(response.account)
         body = written + response.body
         gone = asyncio.Event()
-        reply = await self.asker.post(_PATH, body, account, gone, headers)
+        reply = await self.asker.post(_PATH, body, account, response.owner, gone, headers)
         while reply is not None and reply.status in _LATER:
             await asyncio.sleep(_AGAIN_S)
-            reply = await self.asker.post(_PATH, body, account, gone, headers)
+            reply = await self.asker.post(_PATH, body, account, response.owner, gone, headers)
         if reply is None or reply.status >= 400:
             _log.warning("a response cannot go on", response=response.name)
             await self._saved.drop(response.name)

@@ -66,7 +66,7 @@ async def responses(
 ) -> ASGIApp:
     """The whole response at once, or its events."""
     body = await preparing.body(request, ResponseRequest)
-    whole, own = stored.whole(body)
+    whole, own = stored.whole(body, current_owner())
     generation, stream = await preparing.run(
         request, whole, facts, lambda budget: ask(chat_input_of(whole, facts, budget), chat, facts)
     )
@@ -93,7 +93,7 @@ async def input_tokens(
     stored: ResponseStore,
 ) -> Response[bytes]:
     """As the same body has them as a prompt, also where the context does not hold them."""
-    body, _ = stored.whole(await read_json(request, ResponseRequest))
+    body, _ = stored.whole(await read_json(request, ResponseRequest), current_owner())
     generation = await preparing.aside(
         request,
         body,
@@ -115,7 +115,7 @@ async def stored_response(
         name = response_id.removeprefix("resp_")
         kept = streams.get(name, current_owner())
         return StreamReading(streams, kept, number_after(starting_after, "starting_after"))
-    reply = stored.get(response_id).reply
+    reply = stored.get(response_id, current_owner()).reply
     return _application(Response(reply, media_type="application/json"))
 
 
@@ -131,7 +131,7 @@ async def listed_input(
     """Its own input, without that of the responses before it."""
     if not limit.isdecimal() or not 1 <= int(limit[:9]) <= _PAGE:
         raise RequestError(f"limit must be from 1 to {_PAGE}.", param="limit")
-    items = stored.inputs(response_id)
+    items = stored.inputs(response_id, current_owner())
     if order != "asc":
         items.reverse()
     start = next((place + 1 for place, item in enumerate(items) if item["id"] == after), 0)
@@ -146,7 +146,7 @@ async def delete_response(
     response_id: str, stored: ResponseStore, recorder: Recorder | None
 ) -> Response[bytes]:
     """One that runs goes on."""
-    stored.drop(response_id)
+    stored.drop(response_id, current_owner())
     if recorder is not None:
         await recorder.drop(response_id.removeprefix("resp_"))
     return json_response(ResponseDeleted(response_id))
@@ -155,7 +155,7 @@ async def delete_response(
 @post("/v1/responses/{response_id:str}/cancel", status_code=200, summary="Cancel a response")
 async def cancel_response(response_id: str, stored: ResponseStore) -> Response[bytes]:
     """One that has ended stays as it is."""
-    return Response(stored.cancel(response_id), media_type="application/json")
+    return Response(stored.cancel(response_id, current_owner()), media_type="application/json")
 
 
 @post("/v1/conversations", summary="Not here (OpenAI Conversations)")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
@@ -25,6 +24,7 @@ class StoredResponse(msgspec.Struct, frozen=True):
     reply   JSON, as it is by now
     items   JSON of its own input
     before  the response that it goes on from
+    owner   whose key asked for it
     stream  what it is made of; None: it has ended
     cut     ends its output where it is, and gives that
     """
@@ -32,6 +32,7 @@ class StoredResponse(msgspec.Struct, frozen=True):
     reply: bytes
     items: bytes
     before: str | None
+    owner: str
     stream: Stream | None = None
     cut: Callable[[], list[OutputItem]] = list
 
@@ -41,7 +42,7 @@ class StoredResponse(msgspec.Struct, frozen=True):
         return msgspec.json.decode(self.reply, type=_Said).output
 
     def with_reply(self, reply: bytes) -> StoredResponse:
-        return StoredResponse(reply, self.items, self.before)
+        return StoredResponse(reply, self.items, self.before, self.owner)
 
 
 class _Said(msgspec.Struct):
@@ -49,7 +50,7 @@ class _Said(msgspec.Struct):
 
 
 class ResponseStore:
-    """All of them by id; for the event loop's thread."""
+    """All of them by id; for the event loop's thread. Those of another owner are not there."""
 
     def __init__(self, most: int = STORED.most, most_bytes: int = STORED_BYTES.most << 20) -> None:
         self._most = most
@@ -57,17 +58,17 @@ class ResponseStore:
         self._bytes = 0
         self._found: dict[str, StoredResponse] = {}  # the one that was used last is the last
 
-    def whole(self, body: ResponseRequest) -> tuple[ResponseRequest, list[InputItem]]:
+    def whole(self, body: ResponseRequest, owner: str) -> tuple[ResponseRequest, list[InputItem]]:
         """With all that it refers to as its input; its own items, which are the last of these.
 
         Raises RequestError, NotFoundError.
         """
-        resolved = self.resolve(body)
+        resolved = self.resolve(body, owner)
         own = [*input_items(body.input).values()] if resolved is None else resolved
         if body.previous_response_id is None:
             same = resolved is None
             return (body if same else msgspec.structs.replace(body, input=own)), own
-        chain = list(self._back_from(body.previous_response_id))
+        chain = list(self._back_from(body.previous_response_id, owner))
         # Decoding holds up the event loop: together they may hold what one body may.
         if sum(stored.items.count(part) for stored in chain for part in (b"[", b"{", b":")) > (
             PARTS.most
@@ -81,25 +82,27 @@ class ResponseStore:
             before += [*msgspec.json.decode(stored.items), *stored.output]
         return msgspec.structs.replace(body, input=[*before, *own]), own
 
-    def resolve(self, body: ResponseRequest) -> list[InputItem] | None:
+    def resolve(self, body: ResponseRequest, owner: str) -> list[InputItem] | None:
         """Its own input with the items that it refers to; None: it refers to none."""
         own = input_items(body.input)
         if not any(map(_reference, own.values())):
             return None
         known: dict[str, list[InputItem]] = {}
-        return [self._item(item, f"{PARAM}[{place}]", known) for place, item in own.items()]
+        places = ((f"{PARAM}[{place}]", item) for place, item in own.items())
+        return [self._item(item, place, owner, known) for place, item in places]
 
     def begin(
         self,
         reply: ResponseReply,
         own: Sequence[InputItem],
+        owner: str,
         stream: Stream,
         cut: Callable[[], list[OutputItem]] = list,
     ) -> None:
         """Keep it while it is made, so that it can be cancelled. cut: see StoredResponse"""
         items, told = msgspec.json.encode(own), msgspec.json.encode(reply)
         before = reply.previous_response_id
-        self._put(reply.id, StoredResponse(told, items, before, stream, cut))
+        self._put(reply.id, StoredResponse(told, items, before, owner, stream, cut))
 
     def end(self, reply: ResponseReply) -> None:
         """It is as it will stay; nothing where it was cancelled or dropped."""
@@ -112,22 +115,22 @@ class ResponseStore:
         stored = self._found.get(name)
         return None if stored is None or stored.stream is not None else stored.reply
 
-    def put(self, name: str, reply: bytes, items: bytes, before: str | None) -> None:
+    def put(self, name: str, reply: bytes, items: bytes, before: str | None, owner: str) -> None:
         """One that has ended in another process."""
-        self._put(name, StoredResponse(reply, items, before))
+        self._put(name, StoredResponse(reply, items, before, owner))
 
     def leave(self, name: str) -> None:
         """Drop what did not end, and never will."""
         stored = self._found.get(name)
         if stored is not None and stored.stream is not None:
-            self.drop(name)
+            self._drop(name)
 
-    def cancel(self, name: str) -> bytes:
+    def cancel(self, name: str, owner: str) -> bytes:
         """End it; its reply, with what it said. One that has ended stays as it is.
 
         Raises NotFoundError.
         """
-        stored = self.get(name)
+        stored = self.get(name, owner)
         if stored.stream is None:
             return stored.reply
         ended = {"status": "cancelled", "output": stored.cut()}
@@ -136,47 +139,52 @@ class ResponseStore:
         stored.stream.fail(CancelledError("The response was cancelled."))
         return reply
 
-    def inputs(self, name: str) -> list[InputItem]:
+    def inputs(self, name: str, owner: str) -> list[InputItem]:
         """Its own input as OpenAI lists it, each with an id. Raises NotFoundError."""
-        items: list[InputItem] = msgspec.json.decode(self.get(name).items)
+        items: list[InputItem] = msgspec.json.decode(self.get(name, owner).items)
         return [_list_item(item, f"{name}{place:02x}") for place, item in enumerate(items)]
 
-    def get(self, name: str, param: str | None = None) -> StoredResponse:
+    def get(self, name: str, owner: str, param: str | None = None) -> StoredResponse:
         """Raises NotFoundError. param: the client's field that names it"""
-        stored = self._found.pop(name, None)
-        if stored is None:
+        stored = self._found.get(name)
+        if stored is None or stored.owner != owner:
             raise NotFoundError(
                 f"The response {name[:100]!r} is not stored, or not any more.",
                 hint="Send the whole conversation as input." if param else None,
                 param=param,
                 code=UNKNOWN if param else None,
             )
-        self._found[name] = stored
+        self._found[name] = self._found.pop(name)
         return stored
 
-    def drop(self, name: str) -> None:
+    def drop(self, name: str, owner: str) -> None:
         """Raises NotFoundError."""
-        self._bytes -= _size(self.get(name))
-        del self._found[name]
+        self.get(name, owner)
+        self._drop(name)
+
+    def _drop(self, name: str) -> None:
+        self._bytes -= _size(self._found.pop(name))
 
     def _put(self, name: str, stored: StoredResponse) -> None:
-        with contextlib.suppress(NotFoundError):
-            self.drop(name)
+        if name in self._found:
+            self._drop(name)
         self._found[name] = stored
         self._bytes += _size(stored)
         while self._found and (len(self._found) > self._most or self._bytes > self._most_bytes):
-            self.drop(next(iter(self._found)))
+            self._drop(next(iter(self._found)))
 
-    def _back_from(self, name: str | None) -> Iterator[StoredResponse]:
+    def _back_from(self, name: str | None, owner: str) -> Iterator[StoredResponse]:
         """It, and what it goes on from, to the first one."""
         while name is not None:
-            stored = self.get(name, _BEFORE)
+            stored = self.get(name, owner, _BEFORE)
             if stored.stream is not None:
                 raise RequestError(f"The response {name!r} has not ended yet.", param=_BEFORE)
             yield stored
             name = stored.before
 
-    def _item(self, item: InputItem, place: str, known: dict[str, list[InputItem]]) -> InputItem:
+    def _item(
+        self, item: InputItem, place: str, owner: str, known: dict[str, list[InputItem]]
+    ) -> InputItem:
         """What it refers to, or itself. known: outputs that were decoded, by response"""
         name = _reference(item)
         if name is None:
@@ -185,7 +193,7 @@ class ResponseStore:
         whose = "resp_" + name.partition("_")[2][:_NAME]
         if whose not in known:
             stored = self._found.get(whose)
-            known[whose] = [] if stored is None else stored.output
+            known[whose] = stored.output if stored is not None and stored.owner == owner else []
         found = [each for each in known[whose] if each["id"] == name]
         if not found:
             raise NotFoundError(
