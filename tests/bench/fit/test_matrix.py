@@ -13,7 +13,7 @@ from worker.bench.fit.harm import rows_of
 from worker.bench.fit.jobs import MatrixJob, MatrixMade, ask
 from worker.bench.fit.matrix import cut_chunks, make_matrix
 from worker.demo import HELDOUT_PATH, MODEL_PATH
-from worker.errors import BackendError, UsageError
+from worker.errors import UsageError
 from worker.gguf.imatrix import Collected, Sums, read_collected, read_imatrix
 from worker.gguf.splits import open_header
 from worker.llama.vocab import Vocab
@@ -124,6 +124,6 @@ def test_a_text_without_a_chunk_is_refused(tmp_path: Path) -> None:
     target = tmp_path / "m.gguf"
     with pytest.raises(UsageError, match=r"too few for a chunk of 256.*--chunk"):
         finish(job(target, texts=("Short.",)))
-    with pytest.raises(BackendError, match="too few for a chunk"):
+    with pytest.raises(UsageError, match="too few for a chunk"):
         next(ask(job(target, texts=("Short.",)), MatrixMade))
     assert not target.exists()
