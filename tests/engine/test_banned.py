@@ -79,3 +79,27 @@ def test_what_may_become_a_phrase_is_held_back() -> None:
     assert phrases.find("say good day") == 4
     assert phrases.find("sundays") == 3
     assert phrases.find("sunday") is None
+
+
+class CuttingBackend(FakeBackend):
+    """All answers have a part that can be cut."""
+
+    num_cuts = 0
+
+    def cut(self, sampler: Any) -> bool:
+        self.num_cuts += 1
+        return True
+
+
+def test_what_was_cut_stays_so() -> None:
+    """A sampler that is made anew behind a phrase ends the part that was to end."""
+    backend = CuttingBackend(num_cells=2048, num_slots=1)
+    engine = engine_over(backend)
+    sampling = SamplingParams(banned_strings=PHRASES)
+    name = next(each for each, prompt in PROMPTS.items() if expected(prompt, 60, backend)[1] > 2)
+    engine.add(request(name, PROMPTS[name], max_tokens=60, sampling=sampling))
+    engine.step()
+    assert engine.cut(name)
+    run(engine)
+    assert backend.num_cuts > 1
+    assert not engine.cut(name)

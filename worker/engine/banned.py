@@ -67,6 +67,7 @@ class Guard:
     """Holds back the newest deltas of one sequence.
 
     request  its own
+    is_cut   the part that is being written is to end, see `Engine.cut`
     """
 
     def __init__(self, request: Request) -> None:
@@ -78,6 +79,7 @@ class Guard:
         self._tail = ""  # the text of what is held
         self._bans: dict[int, list[int]] = {}  # place in the sequence -> tokens
         self._num_returns = 0
+        self.is_cut = False
         self._is_off = False
 
     def bans_at(self, place: int) -> bool:

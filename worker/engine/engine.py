@@ -172,7 +172,11 @@ class Engine:
         """End the part of an answer that its `SpanLimit` bounds, such as a thought: whether one is
         being written. An answer that has ended has none."""
         sequence = self._sequences.get(request_id)
-        return sequence is not None and self.backend.cut(sequence.sampler)
+        if sequence is None or not self.backend.cut(sequence.sampler):
+            return False
+        if sequence.guard is not None:
+            sequence.guard.is_cut = True
+        return True
 
     def take_out(
         self, tokens: np.ndarray, key: bytes, shorten: Callable[[np.ndarray, int], np.ndarray]
@@ -510,6 +514,8 @@ class Engine:
         known = sequence.tokens[: sequence.num_known].tolist()
         resumption = guard.resumption(known, sequence.num_prompt)
         sequence.sampler = self.backend.make_sampler(guard.request, resumption)
+        if guard.is_cut:
+            guard.is_cut = self.backend.cut(sequence.sampler)
 
     def _score_prompt(self, sequence: Sequence, first: int, count: int) -> None:
         """ln p of the prompt tokens that follow the rows just computed."""
