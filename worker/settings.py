@@ -90,10 +90,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     socket_mode: Annotated[int, Option("--socket-mode", values.file_mode,
         "permissions of the Unix sockets of --host, in octal, whatever the umask is (600)",
         "MODE")] = 0o600
-    ssl_cert_file: Annotated[str | None, Option("--ssl-cert-file", values.nonempty,
+    ssl_cert_file: Annotated[str | None, Option("--ssl-cert-file", values.file_or_none,
         "serve HTTPS with the certificate in this PEM file, followed by those that vouch for it; "
         "reloaded at SIGHUP (none)", "FILE")] = None
-    ssl_key_file: Annotated[str | None, Option("--ssl-key-file", values.nonempty,
+    ssl_key_file: Annotated[str | None, Option("--ssl-key-file", values.file_or_none,
         "the certificate's private key, a PEM file without passphrase; reloaded at SIGHUP (none)",
         "FILE")] = None
     api_key: Annotated[str | None, Option("--api-key", keys.keys,

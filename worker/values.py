@@ -486,6 +486,11 @@ def file_mode(text: str) -> int:
     return int(text, 8)
 
 
+def file_or_none(text: str) -> str | None:
+    """The name of a file; empty: there is none."""
+    return text or None
+
+
 def host_names(text: str) -> tuple[str, ...]:
     """Names of hosts, separated by commas: `*.example.com` is all below it, `*` any. Raises
     ValueError."""
