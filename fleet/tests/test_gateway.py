@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import re
 import socket
@@ -84,7 +85,8 @@ def test_bytes_pass_as_they_are(stack: ExitStack) -> None:
 
 
 def test_whose_key_it_is(stack: ExitStack, tmp_path: Path) -> None:
-    """Workers are told what follows the key in its file, and nothing that a client says itself."""
+    """Workers are told what follows the key in its file, or which one without a name it is, and
+    nothing that a client says itself."""
     file = tmp_path / "keys"
     file.write_text("# of clients\nk1 name=anna weight=2 priority=-10\n\nk2\n")
     app = Impostor(b"{}")
@@ -98,7 +100,8 @@ def test_whose_key_it_is(stack: ExitStack, tmp_path: Path) -> None:
     for path in ("/tokenize", "/"):
         http.post(open_url + path, json={}, headers={"x-account": "name=boss"})
     told = [fields.get("x-account") for fields, _, _ in app.asked]
-    assert told == ["name=anna weight=2 priority=-10", None, None, None]
+    nameless = f"owner={hashlib.sha256(b'k2').hexdigest()[:32]}"
+    assert told == ["name=anna weight=2 priority=-10", nameless, None, None]
 
 
 @pytest.mark.parametrize(

@@ -242,3 +242,21 @@ def test_key_is_not_told(locked: Server) -> None:
     http.get(locked.url + "/info", headers={"authorization": "Bearer wr0ng-key"})
     http.get(locked.url + "/info", headers=RIGHT)
     assert not any(KEY in line or "wr0ng" in line or "k3y" in line for line in locked.lines)
+
+
+def test_whose_what_is_kept_is(tmp_path: Path) -> None:
+    """A key's name, or the key; behind a trusted relay the key that the relay was sent."""
+    file = tmp_path / "keys"
+    file.write_text("k1 name=anna\n")
+    auth = Auth("relay", key_file(str(file)))
+    trusting = Auth("relay", key_file(str(file)), trusts=True)
+
+    def owner(auth: Auth, key: str, told: str = "") -> str:
+        fields = [(b"x-api-key", key.encode()), (b"x-account", told.encode())]
+        return auth.owner(fields, auth.check("/v1/completions", fields))
+
+    assert owner(auth, "k1") == owner(trusting, "k1") == "anna"
+    assert owner(trusting, "relay", "name=bob") == "bob"
+    one, other = owner(trusting, "relay", "owner=1"), owner(trusting, "relay", "owner=2")
+    assert len({one, other, owner(trusting, "relay")}) == 3
+    assert owner(auth, "relay", "owner=1") == owner(auth, "relay", "owner=2")
