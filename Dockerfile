@@ -21,7 +21,8 @@ RUN --mount=type=cache,target=/root/.cache \
 RUN python3 -m venv /opt/worker && \
     /opt/worker/bin/pip install --no-cache-dir --no-compile --constraint constraints.txt dist/*.whl && \
     /opt/worker/bin/pip uninstall --yes faker polyfactory pip && \
-    find /opt/worker/lib -depth \( -name tests -o -name '*.pyi' -o -path '*/llama_cpp/include' -o -path '*/numpy/f2py' \) \
+    find /opt/worker/lib -depth \( -name tests -o -name '*.pyi' -o -name '*.[ach]' -o -name '*.pyx' -o -name '*.pxd' \
+        -o -path '*/llama_cpp/include' -o -path '*/llama_cpp/server' -o -path '*/numpy/f2py' -o -path '*/numpy/testing' \) \
         -exec rm -r {} + && \
     /opt/worker/bin/python -m compileall -q -x 'pygments/lexers|huggingface_hub/inference' /opt/worker/lib
 
