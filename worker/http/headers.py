@@ -102,20 +102,20 @@ class Auth:
 
 def _account_in(headers: _Fields) -> Account:
     """The account that a relay describes, never an admin's; NOBODY: it describes none."""
-    words = [] if _owner_in(headers) else _told(headers).split()
+    words = [] if _owner_in(headers) else _account_text(headers).split()
     try:
         return msgspec.structs.replace(account_of(words), is_admin=False)
     except ValueError as error:
         raise RequestError(f"X-Account: {error}.", param="X-Account") from None
 
 
-def _told(headers: _Fields) -> str:
+def _account_text(headers: _Fields) -> str:
     return next((value.decode("latin-1") for name, value in headers if name == ACCOUNT), "")
 
 
 def _owner_in(headers: _Fields) -> str:
     """The key without a name that a relay was sent, told apart from others by its digest."""
-    field, _, digest = _told(headers).partition("=")
+    field, _, digest = _account_text(headers).partition("=")
     return digest if field == "owner" else ""
 
 
