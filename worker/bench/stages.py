@@ -21,6 +21,7 @@ from worker.bench.sections import (
     VectorSpeed,
 )
 from worker.bench.sizes import Sizes
+from worker.errors import WorkerError
 from worker.settings import Settings
 
 _START_S = 0.6  # of a process, with its imports and a small model
@@ -69,6 +70,19 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
 
 
 StageFrame = Progress | Failure | Result
+
+
+def send_section(send: Callable[[StageFrame], None], work: Callable[[], object]) -> None:
+    """Send what the work gives, or why there is none, as the last frame of a child."""
+    try:
+        send(Result(section=msgspec.Raw(msgspec.json.encode(work()))))
+    except WorkerError as error:
+        send(Failure(code=error.code, message=str(error)))
+    except OSError as error:
+        place = f"{error.filename}: " if isinstance(error.filename, str) else ""
+        send(Failure(code="IO", message=f"{place}{error.strerror or error}."))
+    except MemoryError:
+        send(Failure(code="DOES_NOT_FIT", message="There is not enough memory."))
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,5 @@
-"""Requests that the worker makes to its own routes: lines of batches."""
+"""Requests that the worker makes to its own routes: lines of batches, background responses that a
+process before this one began."""
 
 from __future__ import annotations
 

@@ -17,9 +17,8 @@ from worker.bench.fit.jobs import FitJob, MatrixJob, MixScoreJob, ProbeJob, Weig
 from worker.bench.fit.matrix import make_matrix
 from worker.bench.fit.probes import probe
 from worker.bench.fit.score import score_file
-from worker.bench.stages import Failure, Progress, Result
+from worker.bench.stages import Progress, StageFrame, send_section
 from worker.child import Parent
-from worker.errors import WorkerError
 
 _NICE = 5
 
@@ -36,7 +35,7 @@ def main() -> None:
     if not isinstance(job, MatrixJob):
         parent.leave_with()
 
-    def send(frame: Progress | Failure | Result) -> None:
+    def send(frame: StageFrame) -> None:
         parent.send(msgspec.json.encode(frame))
 
     def report(share: float) -> None:
@@ -46,24 +45,18 @@ def main() -> None:
     waiting = select.poll()
     waiting.register(0, select.POLLIN)
 
-    try:
+    def work() -> object:
         match job:
             case MatrixJob():
-                section = make_matrix(job, report, lambda: bool(waiting.poll(0)))
+                return make_matrix(job, report, lambda: bool(waiting.poll(0)))
             case WeighJob():
-                section = weigh(job, report)
+                return weigh(job, report)
             case ProbeJob():
-                section = probe(job, report)
+                return probe(job, report)
             case MixScoreJob():
-                section = score_file(job, report)
-        send(Result(section=msgspec.Raw(msgspec.json.encode(section))))
-    except WorkerError as error:
-        send(Failure(code=error.code, message=str(error)))
-    except OSError as error:
-        place = f"{error.filename}: " if isinstance(error.filename, str) else ""
-        send(Failure(code="IO", message=f"{place}{error.strerror or error}."))
-    except MemoryError:
-        send(Failure(code="DOES_NOT_FIT", message="There is not enough memory."))
+                return score_file(job, report)
+
+    send_section(send, work)
 
 
 if __name__ == "__main__":

@@ -439,34 +439,12 @@ class BestFit:
             ),
             dict[str, dict[str, float]],
         )
-        made = yield from self._job(
-            "probing tensors",
-            ProbeJob(
-                path=str(plain),
-                settings=options.settings,
-                imatrix=str(imatrix),
-                text="\n".join(self._calibration),
-                groups=groups,
-                window=min(_PROBE_WINDOW, self._window),
-                windows=self._probe_windows,
-            ),
-            list[ProbeMade],
-        )
+        made = yield from self._probe("probing tensors", plain, imatrix, groups)
         factors = factors_of(groups, made)
         some = self._some(tensors)
         checks = tuple({name: kind for name in some if kind in candidates[name]} for kind in _KINDS)
-        again = yield from self._job(
-            "probing encodings",
-            ProbeJob(
-                path=str(plain),
-                settings=options.settings,
-                imatrix=str(imatrix),
-                text="\n".join(self._calibration),
-                groups=tuple(filter(None, checks)),
-                window=min(_PROBE_WINDOW, self._window),
-                windows=self._probe_windows,
-            ),
-            list[ProbeMade],
+        again = yield from self._probe(
+            "probing encodings", plain, imatrix, tuple(filter(None, checks))
         )
         scaled = scale_kinds(errors, factors, [check for check in checks if check], again)
         return Estimate(tensors, scaled, factors, fixed), imatrix, len(groups) + len(again)
@@ -615,6 +593,20 @@ class BestFit:
             windows=self._windows(),
         )
         return (yield from self._job(doing, job, Divergence))
+
+    def _probe(
+        self, doing: str, plain: Path, imatrix: Path, groups: tuple[dict[str, str], ...]
+    ) -> FitEvents[list[ProbeMade]]:
+        job = ProbeJob(
+            path=str(plain),
+            settings=self._options.settings,
+            imatrix=str(imatrix),
+            text="\n".join(self._calibration),
+            groups=groups,
+            window=min(_PROBE_WINDOW, self._window),
+            windows=self._probe_windows,
+        )
+        return self._job(doing, job, list[ProbeMade])
 
     def _job(self, doing: str, job: FitJob, kind: type[T]) -> FitEvents[T]:
         shares = ask(job, kind)

@@ -42,9 +42,8 @@ from worker.bench.sections import (
     VectorSpeed,
 )
 from worker.bench.sizes import SEED
-from worker.bench.stages import Failure, Progress, Result, StageFrame, StageJob
+from worker.bench.stages import Progress, StageFrame, StageJob, send_section
 from worker.child import Parent
-from worker.errors import WorkerError
 from worker.gguf.splits import open_header
 from worker.lifecycle.loading import load_backend
 from worker.lifecycle.prepared import find_devices, memory_with, prepare
@@ -218,17 +217,9 @@ def main() -> None:
     def send(frame: StageFrame) -> None:
         parent.send(msgspec.json.encode(frame))
 
-    try:
-        job = msgspec.json.decode(asked, type=StageJob)
-        section = _DOERS[job.stage](job, lambda share: send(Progress(share=share)))
-        send(Result(section=msgspec.Raw(msgspec.json.encode(section))))
-    except WorkerError as error:
-        send(Failure(code=error.code, message=str(error)))
-    except OSError as error:
-        place = f"{error.filename}: " if isinstance(error.filename, str) else ""
-        send(Failure(code="IO", message=f"{place}{error.strerror or error}."))
-    except MemoryError:
-        send(Failure(code="DOES_NOT_FIT", message="There is not enough memory."))
+    job = msgspec.json.decode(asked, type=StageJob)
+    do = _DOERS[job.stage]
+    send_section(send, lambda: do(job, lambda share: send(Progress(share=share))))
 
 
 if __name__ == "__main__":
