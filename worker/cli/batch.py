@@ -19,6 +19,7 @@ from worker.cli import serve
 from worker.cli.console import write_json
 from worker.cli.options import settings_from
 from worker.cli.progress import bar_on_stderr, of_items_and_time
+from worker.cli.stop_signals import raising_stop_signals
 from worker.errors import UsageError, quantity
 from worker.log import harmless, say
 
@@ -94,7 +95,8 @@ def run(arguments: argparse.Namespace) -> int:
         began = time.monotonic()
         try:
             if left:
-                _ask_all(arguments, left, output, report)
+                with raising_stop_signals():
+                    _ask_all(arguments, left, output, report)
         except KeyboardInterrupt:
             output.flush()
             say(f"{_summary(report)} Give the same command again to go on.\n")

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import math
 import os
-import signal
 import sys
 import tempfile
-from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +16,7 @@ from worker import machine
 from worker.cli.console import data_console, write_json
 from worker.cli.model import model_path
 from worker.cli.options import add_options, reader, settings_from
+from worker.cli.stop_signals import raising_stop_signals
 from worker.demo import HELDOUT_PATH, MODEL_PATH
 from worker.errors import UsageError
 from worker.files import cache_folder
@@ -127,7 +125,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         if makes_vectors:
             raise UsageError("An embedding model decides nothing.", hint="Leave --decisions out.")
-        with _end_well():
+        with raising_stop_signals():
             return compare(plan, cache, questions, out, as_json=arguments.json)
     if arguments.cells:
         from worker.cli.bench_cells import compare as compare_cells
@@ -137,12 +135,12 @@ def run(arguments: argparse.Namespace) -> int:
                 "Cells are compared by the text that a model continues.",
                 hint="Name a model that writes text, and leave --no-quality out.",
             )
-        with _end_well():
+        with raising_stop_signals():
             return compare_cells(plan, cache, arguments.cells, out, as_json=arguments.json)
     if makes_vectors:
         return _compare_vectors(plan, cache, out, as_json=arguments.json)
     bench = Bench(plan, cache)
-    with _end_well():
+    with raising_stop_signals():
         report = watch(bench.events(), summary)
     hand_over(report, write_report, out, report_table, as_json=arguments.json)
     bench.forget_timings()
@@ -154,25 +152,10 @@ def _compare_vectors(plan: BenchPlan, cache: BenchCache, out: Path | None, *, as
     from worker.bench.embedding import EmbeddingBench, write_vectors
     from worker.cli.bench_table import hand_over, vector_table, watch
 
-    with _end_well():
+    with raising_stop_signals():
         report = watch(EmbeddingBench(plan, cache).events(), vector_table)
     hand_over(report, write_vectors, out, vector_table, as_json=as_json)
     return 0
-
-
-@contextlib.contextmanager
-def _end_well() -> Generator[None]:
-    """Leave by an exception when told to end, so that what we have started ends too."""
-
-    def leave(number: int, _frame: object) -> None:
-        sys.exit(128 + number)
-
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _plan(arguments: argparse.Namespace) -> tuple[BenchPlan, bool]:

@@ -16,6 +16,7 @@ from worker.cli.console import data_console, pairs, write_json
 from worker.cli.model import model_path
 from worker.cli.options import add_options, reader, settings_from
 from worker.cli.progress import load_progress
+from worker.cli.stop_signals import raising_stop_signals
 from worker.errors import UsageError, quantity
 from worker.files import check_writable
 from worker.values import integer
@@ -75,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     target = Path(job.target)
     begun = time.monotonic()
     first: tuple[float, float] | None = None  # when the first share came
-    with load_progress(target.name, "computing") as bar:
+    with load_progress(target.name, "computing") as bar, raising_stop_signals():
         shares = ask(job, MatrixMade)
         try:
             while True:

@@ -147,8 +147,8 @@ def main(argv: Sequence[str], backend: str | None = None) -> int:
         return arguments.run(arguments)
     except WorkerError as error:
         return _fail(error)
-    except KeyboardInterrupt:
-        return _INTERRUPTED
+    except KeyboardInterrupt as error:  # with a code if it was another signal than Ctrl-C's
+        return next(iter(error.args), _INTERRUPTED)
     except BrokenPipeError:
         # The reader of our output has gone. The text in the buffer must not raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
