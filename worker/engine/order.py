@@ -20,6 +20,8 @@ SLACK = 32
 # Seconds after which an account without sequences is gone. A client that asks one request after the
 # other has none here between two, and is owed what others had meanwhile.
 GONE_S = 1.0
+# Accounts that are remembered at most, besides those that are not gone: users have any names.
+MOST_KNOWN = 1_024
 # Rows that a prompt is taken to have in a step. It may have more, which the counters have then.
 _PROMPT_ROWS = 64
 
@@ -127,6 +129,8 @@ class Order:
         if not standing.num_alive:
             self._forget_gone()
             if standing not in self._active:
+                self._standings[account.line] = self._standings.pop(account.line)
+                self._forget_oldest()
                 alike = (s.served for s in self._active if s.is_batch == standing.is_batch)
                 least = min(alike, default=0.0)
                 standing.served = max(standing.served, least)
@@ -247,6 +251,12 @@ class Order:
         for standing in [each for each in self._active if not each.num_alive]:
             if now - standing.left_at > GONE_S:
                 del self._active[standing]
+
+    def _forget_oldest(self) -> None:
+        """Of too many that are gone, the one that came the longest ago."""
+        if len(self._standings) - len(self._active) > MOST_KNOWN:
+            gone = (line for line, each in self._standings.items() if each not in self._active)
+            del self._standings[next(gone)]
 
     def _standing_of(self, sequence: Sequence) -> _Standing:
         return self._standings[sequence.account.line]
