@@ -99,6 +99,7 @@ class Order:
         self._standings: dict[str, _Standing] = {}
         self._active: dict[_Standing, None] = {}  # those that are not gone
         self._num_waiting = 0
+        self._num_lines = 0  # of batches, of those that wait
         self._num_batches = 0  # lines of them that wait or run
 
     def __len__(self) -> int:
@@ -113,6 +114,11 @@ class Order:
     def has_batches(self) -> bool:
         """Whether lines of batches are among all."""
         return self._num_batches > 0
+
+    @property
+    def has_others(self) -> bool:
+        """Whether some that wait are no lines of batches."""
+        return self._num_waiting > self._num_lines
 
     @property
     def is_shared(self) -> bool:
@@ -138,13 +144,13 @@ class Order:
         standing.num_alive += 1
         self._num_batches += sequence.is_batch
         self._queue_of(sequence).append(sequence)
-        self._num_waiting += 1
+        self._count(sequence, 1)
 
     def put_back(self, sequence: Sequence) -> None:
         """One that runs waits again, before others of its priority and account."""
         self._standing_of(sequence).num_running -= 1
         self._queue_of(sequence).appendleft(sequence)
-        self._num_waiting += 1
+        self._count(sequence, 1)
 
     def end(self, sequence: Sequence, *, ran: bool) -> None:
         """It is gone. ran: it did not wait"""
@@ -267,11 +273,15 @@ class Order:
             level = self._levels[sequence.priority] = _Level(sequence.priority, self._clock())
         return level.queues.setdefault(self._standing_of(sequence), deque())
 
+    def _count(self, sequence: Sequence, more: int) -> None:
+        self._num_waiting += more
+        self._num_lines += more * sequence.is_batch
+
     def _leave(self, sequence: Sequence) -> None:
         level, standing = self._levels[sequence.priority], self._standing_of(sequence)
         queue = level.queues[standing]
         queue.remove(sequence)  # mostly the first one
-        self._num_waiting -= 1
+        self._count(sequence, -1)
         if not queue:
             del level.queues[standing]
             if not level.queues:
