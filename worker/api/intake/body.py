@@ -63,7 +63,7 @@ class _Sender(msgspec.Struct):
     """Who asks: OpenAI's field, and where Anthropic's is."""
 
     user: Any = None
-    metadata: Any = None
+    metadata: dict[str, Any] | None = None
 
 
 class _Options(msgspec.Struct):
@@ -277,9 +277,7 @@ def _user_in(data: bytearray) -> str:
         body = msgspec.json.decode(data, type=_Sender)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # it is refused, or a form
         return ""
-    metadata = body.metadata
-    user = body.user or (isinstance(metadata, dict) and metadata.get("user_id")) or ""
-    return str(user)
+    return str(body.user or (body.metadata or {}).get("user_id") or "")
 
 
 def _length_before(request: HttpRequest) -> int:
