@@ -38,6 +38,11 @@ def check_choices(options: Sequence[str], *, has_servers: bool, has_gpus: bool) 
         if field in said.given:
             raise UsageError(f"{said.given[field]} is for the fleet to say.")
     asked = said.options
+    if asked.fair_by == "connection":
+        raise UsageError(
+            "--fair-by connection would take all clients of the fleet for one: "
+            "choose --fair-by user."
+        )
     if asked.rpc and has_servers:
         raise UsageError("--rpc is for the fleet to say.")
     if asked.rpc and has_gpus:

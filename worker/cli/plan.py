@@ -211,6 +211,7 @@ class ChosenOptions(msgspec.Struct, frozen=True):
     tensor_split: tuple[float, ...]
     device: tuple[str, ...]
     rpc: tuple[str, ...]
+    fair_by: str
 
 
 class PlanAnswer(msgspec.Struct, frozen=True):

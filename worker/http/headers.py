@@ -142,6 +142,11 @@ def key_in(headers: _Fields) -> bytes:
     return b""
 
 
+def user_in(headers: _Fields) -> str | None:
+    """Who asks, as a program in front of the worker says."""
+    return next((value.decode("latin-1") for name, value in headers if name == b"x-user"), None)
+
+
 _METHODS = b"GET, HEAD, POST, DELETE"
 # What scripts may read besides the few that they always may.
 _EXPOSED = (

@@ -94,6 +94,7 @@ def create_app(worker: Worker, journal: Journal, database: Database | None = Non
         settings.max_media_body << 20,
         lambda: worker.loaded.media is not None,
         is_relayed=settings.relayed,
+        has_users=settings.fair_by == "user",
     )
 
     # Those that a request to generate needs follow each other, also where one does not use the one

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from worker import log
+from worker.account import account_for
 from worker.api.answer.shapes import error_body
 from worker.api.page import page
 from worker.errors import RequestError, UnavailableError, WorkerError
 from worker.http import paths
 from worker.http.connections import ENTER, GUEST, WIRE
-from worker.http.headers import Auth, Cors, ids_of
+from worker.http.headers import Auth, Cors, ids_of, user_in
 from worker.http.hosts import Hosts
 from worker.http.replies import HeaderFields, WholeAnswer, reply_of_ours, send_whole
 from worker.lifecycle.state import State
@@ -51,6 +52,7 @@ class Gate:
         given = worker.settings
         self.auth = Auth(given.api_key, given.api_key_file, trusts=given.trust_account)
         settings = worker.settings
+        self._fair_by = settings.fair_by
         self._cors = Cors(settings.cors)
         own = ",".join(filter(None, (settings.host, settings.public_host)))
         self._hosts = Hosts(settings.allowed_hosts, own, has_key=bool(settings.api_keys))
@@ -160,6 +162,12 @@ class Gate:
                 record.pattern = f"{scope['method']} {scope['path_template']}"
             record.on_answer(status)
 
+    def _user(self, scope: Any) -> str | None:
+        """Who shares, as far as that is known before the body is."""
+        if self._fair_by == "user":
+            return user_in(scope["headers"])
+        return scope["client"][0] if scope["client"] else ""  # sockets have no address
+
     def _answer(self, scope: Any, entrance: _Entrance) -> WholeAnswer | None:
         preflight = self._cors.preflight(scope)
         if preflight is not None:
@@ -183,6 +191,9 @@ class Gate:
             record.owner = self.auth.owner(scope["headers"], record.account)
         except RequestError as error:
             return error
+        if self._fair_by != "none" and record.account.can_split:
+            user = self._user(scope)
+            record.account = record.account if user is None else account_for(user)
         record.quota = self._journal.quotas.of(record.account)
         if GUEST in scope and path not in paths.HEALTH:
             return UnavailableError(
@@ -192,8 +203,7 @@ class Gate:
             try:
                 if path in paths.WRITING or path in paths.DECIDING:
                     self._worker.loaded.check_writes()
-                engine, name = self._worker.loaded.engine, record.account.name
-                engine.check_place(self._num_entering, name)
+                self._worker.loaded.engine.check_place(self._num_entering, record.account)
             except RequestError as error:
                 return error
         if paths.passes(path, state):
