@@ -250,7 +250,6 @@ class Planner:
             rows -= count
         return runs
 
-
     def _alike(self, sequence: Sequence) -> int:
         """How many of its next tokens are computed by the same kernels as at first: sampled ones
         were in steps of few rows, if others ran beside them."""
