@@ -240,7 +240,7 @@ class Planner:
             missing = sequence.num_missing
             slot = sequence.slot
             assert slot is not None
-            wanted = slot.pause(missing)
+            wanted = min(slot.pause(missing), self._alike(sequence))
             count = min(wanted, rows)
             count -= max(0, sequence.num_outputs(count) - outputs)
             if count <= 0 or (runs and count < wanted):
@@ -249,6 +249,12 @@ class Planner:
             runs.append((sequence, count))
             rows -= count
         return runs
+
+    def _alike(self, sequence: Sequence) -> int:
+        """How many of its next tokens are computed by the same kernels as at first: sampled ones
+        were in steps of few rows, if others ran beside them."""
+        left = sequence.num_prompt - sequence.num_computed
+        return left if left > 0 else self._backend.kernels.few
 
 
 def _num_missing(sequence: Sequence) -> int:
