@@ -235,7 +235,8 @@ class EngineThread:
         """
         if self._closing is not None:
             raise self._closing
-        self._check_share(account, 1)
+        if account:
+            self._check_share(account, 1)
         if self._num_taken(besides) >= self.max_streams:
             raise QueueFullError(
                 f"{self.max_streams} requests run or wait already.", hint="Try again shortly."
@@ -251,7 +252,7 @@ class EngineThread:
     def _check_share(self, account: str, count: int) -> None:
         """Raise QueueFullError where an account with a name would have more than half of the
         places: others come to the queue that it fills."""
-        if not account or self.num_streams < self.max_streams // 2 - count:
+        if self.num_streams < self.max_streams // 2 - count:
             return
         held = sum(stream.account == account for stream in self._streams.values())
         if held + count > max(self.engine.max_running, self.max_streams // 2):
@@ -291,8 +292,8 @@ class EngineThread:
                 f"{self.num_streams} requests run or wait already.", hint="Try again shortly."
             )
         account = requests[0].account
-        if not account.is_batch:  # which takes no places from others
-            self._check_share(account.line, len(requests))
+        if account.name and not account.is_batch:  # which takes no places from others
+            self._check_share(account.name, len(requests))
         ids, key = [request.id for request in requests], requests[0].prompt.key
         stream = Stream(ids, self.abort, self._outbox.empty, key)
         stream.account, stream.is_batch = account.line, account.is_batch
