@@ -249,7 +249,8 @@ def check_arrived(messages: Sequence[Message], text: str, tags: ThoughtTags, par
         said = said.rpartition(tags.close)[2] if tags.close else said
         said = "" if tags.open and tags.open.strip() in said else said
         called = " ".join(call.name for call in message.calls) if message.calls else ""
-        if _is_shown(f"{said} {called}", text):
+        spoken = f"{said} {called}".strip()
+        if spoken in text or _has_word(spoken, text):
             continue
         shown = said.strip()[:_MAX_SHOWN]
         raise RequestError(
@@ -260,9 +261,7 @@ def check_arrived(messages: Sequence[Message], text: str, tags: ThoughtTags, par
         )
 
 
-def _is_shown(said: str, text: str) -> bool:
+def _has_word(said: str, text: str) -> bool:
     """Whether one of the longest words is there, as it is or as JSON; marks alone are no words."""
-    if said.strip() in text:
-        return True
     words = sorted(set(_WORD.findall(said)), key=len, reverse=True)[:_MAX_WORDS]
     return not words or any(word in text or json.dumps(word)[1:-1] in text for word in words)
