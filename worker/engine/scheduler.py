@@ -130,12 +130,6 @@ class Scheduler:
         self.cells.retire(self._take_slot(sequence))
         self._queue_again(sequence)
 
-    def grow(self, sequence: Sequence, count: int) -> None:
-        """The step computed the sequence's next `count` tokens."""
-        slot = sequence.slot
-        assert slot is not None
-        self.cells.grow(slot, count)
-
     def schedule(self, now: float) -> StepPlan:
         """What the next step computes; no runs where nobody is there.
 
@@ -284,12 +278,13 @@ class Scheduler:
                 self.stuck = sequence
             return None
         match = prefixes.match(sequence, self.running)
-        needed = cells.pool.num_live + sequence.num_known + RESERVE
-        needed += sum(prefixes.num_unshared(s) + RESERVE for s in self.running)
-        if match.slot is not None:
-            needed += cells.pool.num_idle(match.slot, match.num_tokens) - match.num_tokens
-        if self.running and self.layout.is_shared and needed > cells.pool.num_cells:
-            return None
+        if self.running and self.layout.is_shared:
+            needed = cells.pool.num_live + sequence.num_known + RESERVE
+            needed += sum(prefixes.num_unshared(s) + RESERVE for s in self.running)
+            if match.slot is not None:
+                needed += cells.pool.num_idle(match.slot, match.num_tokens) - match.num_tokens
+            if needed > cells.pool.num_cells:
+                return None
         return match
 
     def _make_way(self, sequence: Sequence) -> bool:

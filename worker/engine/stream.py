@@ -92,8 +92,11 @@ class Stream:
     def _go_past(self, direct: Callable[[Sequence[Delta]], bool], deltas: Sequence[Delta]) -> bool:
         """Whether the reader, who waits, need not be woken for these."""
         reader = self._reader
-        if reader is None or reader.done() or any(delta.is_last for delta in deltas):
+        if reader is None or reader.done():
             return False
+        for delta in deltas:
+            if delta.is_last:
+                return False
         try:
             return direct(deltas)
         except Exception as error:  # noqa: BLE001  (it is not the bridge's, but the reader's)

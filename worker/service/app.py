@@ -103,7 +103,8 @@ def create_app(worker: Worker, journal: Journal, database: Database | None = Non
         return worker.loaded
 
     async def facts() -> ModelFacts:
-        return facts_of(worker.loaded, worker.loaded.backend)
+        loaded = worker.loaded
+        return facts_of(loaded, loaded.native)
 
     async def preparing(facts: ModelFacts) -> Preparing:  # noqa: ARG001
         return prepares

@@ -83,9 +83,10 @@ class Gate:
         log.bind_request(**{name.replace("-", "_"): value for name, value in ids.items()})
         record = self._journal.open(request_id, correlation_id, scope["method"], path, headers)
         fields = [(name.encode(), value.encode("latin-1")) for name, value in ids.items()]
-        own = request_id.encode("latin-1")
-        fields += [(name, own) for name in paths.id_headers(path)]
-        fields += self._cors.fields(scope)
+        if names := paths.id_headers(path):
+            fields += [(name, request_id.encode("latin-1")) for name in names]
+        if self._cors.has_origins:
+            fields += self._cors.fields(scope)
         entrance = scope[_ENTRANCE] = _Entrance(record, fields)
         answer = self._answer(scope, entrance)
         if answer is not None:
@@ -169,10 +170,10 @@ class Gate:
         return scope["client"][0] if scope["client"] else ""  # sockets have no address
 
     def _answer(self, scope: Any, entrance: _Entrance) -> WholeAnswer | None:
-        preflight = self._cors.preflight(scope)
+        preflight = self._cors.preflight(scope) if scope["method"] == "OPTIONS" else None
         if preflight is not None:
             return WholeAnswer(200, [(b"content-length", b"0"), *preflight, *entrance.fields], b"")
-        is_page = self._has_page and page.is_wanted(scope)
+        is_page = self._has_page and scope["path"] == paths.PAGE and page.is_wanted(scope)
         error = self._hosts.refusal_of(scope["headers"]) or (
             page.refusal_of(scope) if is_page else self._refusal(scope, entrance.record)
         )
@@ -186,6 +187,7 @@ class Gate:
     def _refusal(self, scope: Any, record: RequestRecord) -> WorkerError | None:
         """Why this cannot be answered now, or None."""
         state, path = self._worker.state, scope["path"]
+<<<<<<< HEAD
         try:
             record.account = self.auth.check(path, scope["headers"])
             record.owner = self.auth.owner(scope["headers"], record.account)
@@ -195,18 +197,34 @@ class Gate:
             user = self._user(scope)
             record.account = record.account if user is None else account_for(user)
         record.quota = self._journal.quotas.of(record.account)
+=======
+        if self.auth.num_keys:  # else all are nobody's
+            try:
+                record.account = self.auth.check(path, scope["headers"])
+                record.owner = self.auth.owner(scope["headers"], record.account)
+            except RequestError as error:
+                return error
+            record.quota = self._journal.quotas.of(record.account)
+>>>>>>> turns
         if GUEST in scope and path not in paths.HEALTH:
             return UnavailableError(
                 "There are too many connections.", hint="Try again.", code=CONNECTIONS.code
             )
         if state is State.READY and _is_work(scope):
             try:
+<<<<<<< HEAD
                 if path in paths.WRITING or path in paths.DECIDING:
                     self._worker.loaded.check_writes()
                 self._worker.loaded.engine.check_place(self._num_entering, record.account)
+=======
+                loaded = self._worker.loaded
+                if not loaded.writes and (path in paths.WRITING or path in paths.DECIDING):
+                    loaded.check_writes()
+                loaded.engine.check_place(self._num_entering, record.account.name)
+>>>>>>> turns
             except RequestError as error:
                 return error
-        if paths.passes(path, state):
+        if state is State.READY or paths.passes(path, state):
             return None
         if state is State.LOADING:
             return UnavailableError("Loading model", code="loading")

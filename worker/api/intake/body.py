@@ -83,11 +83,9 @@ def unknown_fields(data: bytearray | msgspec.Raw, shape: Any) -> tuple[str, ...]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # it was mended
         return ()
     objects = _objects(shape)
-    found = [
-        f"{place}.{name}"
-        for place in given.keys() & objects.keys()
-        for name in unknown_fields(given[place], objects[place])
-    ]
+    found: list[str] = []
+    for place in given.keys() & objects.keys():
+        found += [f"{place}.{name}" for name in unknown_fields(given[place], objects[place])]
     known = {*shape.__struct_encode_fields__, *objects}
     for name in given.keys() - known - _HARMLESS:
         value = _value(given[name])
@@ -190,6 +188,8 @@ class Bodies:
 
     def check(self, count: int, shape: Any) -> None:
         """Raise TooLargeError for so many bytes of a body of this shape."""
+        if count <= self._largest:
+            return
         shows = getattr(shape, "shows_media", False) and self._takes_media()
         most = self._largest_shown if shows else self._largest
         if count > most:
@@ -222,9 +222,12 @@ async def read_body(request: HttpRequest, shape: Any, decode: Callable[[bytearra
     may be.
     """
     bodies: Bodies = request.app.state["bodies"]
-    before = _length_before(request)
-    packed = packed_body(", ".join(request.headers.getall("content-encoding", [])))
-    length = request.headers.get("content-length", "")
+    headers, before, packed = request.headers, 0, None
+    if "x-relay-written" in headers:
+        before = _length_before(request)
+    if "content-encoding" in headers:
+        packed = packed_body(", ".join(headers.getall("content-encoding")))
+    length = headers.get("content-length", "")
     bodies.check(int(length) if length.isdecimal() else 0, shape)
     data = bytearray()
 
