@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -14,9 +15,9 @@ from worker.bench.fit.fit import (
     Estimate,
     FitOptions,
     FitReport,
+    Mix,
     factors_of,
     label_of,
-    scale_kinds,
     split_texts,
 )
 from worker.bench.fit.harm import rows_of, weigh
@@ -37,6 +38,7 @@ from worker.settings import Settings
 
 TEXT = HELDOUT_PATH.read_text()[:9000]
 SETTINGS = Settings(threads=1)
+T = TypeVar("T")
 Q, UP = "blk.0.attn_q.weight", "blk.3.ffn_up.weight"
 
 
@@ -93,15 +95,17 @@ def test_errors_fall_with_bits_and_a_probe_has_the_same(imatrix: Path) -> None:
     for found in errors.values():
         assert list(found.values()) == sorted(found.values(), reverse=True)
         assert min(found.values()) > 0
-    groups = ({Q: "Q2_K"}, {UP: "Q3_K"}, {Q: "Q2_K"}, {Q: "Q2_K", UP: "Q3_K"})
+    groups = (
+        {Q: "Q2_K"}, {UP: "Q3_K"}, {Q: "Q2_K"}, {Q: "Q2_K", UP: "Q3_K"}, {Q: "Q2_K"},
+    )  # fmt: skip
     probes = probe(
         ProbeJob(
             path=str(MODEL_PATH), settings=SETTINGS, imatrix=str(imatrix), text=TEXT,
-            groups=groups, window=128, windows=2,
+            groups=groups, window=128, windows=2, threads=2,
         ),
         lambda _: None,
     )  # fmt: skip
-    assert probes[0] == probes[2]
+    assert probes[0] == probes[2] == probes[4]
     assert probes[0].error == pytest.approx(errors[Q]["Q2_K"], rel=1e-3)
     assert probes[3].error == pytest.approx(probes[0].error + probes[1].error)
     assert 0 < probes[1].kld < probes[3].kld
@@ -137,13 +141,53 @@ def test_a_recipe_makes_the_same_bytes(imatrix: Path, tmp_path: Path) -> None:
         read_recipe(path, header)
 
 
-def test_encodings_are_scaled_by_what_they_harm_together() -> None:
-    """Measured beside estimated; what shows nothing is left as it is."""
-    errors = {"a": {"Q3_K": 2.0, "Q8_0": 0.1}, "b": {"Q3_K": 4.0}}
-    groups = [{"a": "Q3_K", "b": "Q3_K"}, {"a": "Q8_0"}]
-    made = [ProbeMade(3.0, 0.0), ProbeMade(0.0, 0.0)]
-    scaled = scale_kinds(errors, {"a": 0.5, "b": 0.25}, groups, made)
-    assert scaled == {"a": {"Q3_K": 3.0, "Q8_0": 0.1}, "b": {"Q3_K": 6.0}}
+def test_the_least_divergent_of_fit_and_presets_is_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mix of the least estimate competes with the presets of its size on the probes' text."""
+    fit = BestFit(options(tmp_path / "fit.gguf"))
+    tensor = next(each for each in fit.header.tensors if each.name == Q)
+    estimate = Estimate({Q: tensor}, {Q: {"Q3_K": 3.0, "Q4_K": 2.0}}, {Q: 0.1}, 0)
+    measured = iter(((0.2, 0.3), (0.3, 0.2)))
+    preset = Mix(name="Q3_K_S", file_bytes=1, bits=3.4, estimate=0.3)
+
+    def presets(*_: object) -> Generator[None, None, list[Mix]]:
+        fit._made = {"Q3_K_S": {Q: "Q3_K", "output_norm.weight": "F32"}}
+        return [preset]
+        yield
+
+    def probed(*asked: object) -> Generator[None, None, list[ProbeMade]]:
+        assert asked[1] == ({Q: "Q4_K"}, {Q: "Q3_K"})
+        return [ProbeMade(kld, 0.0) for kld in next(measured)]
+        yield
+
+    monkeypatch.setattr(fit, "_presets", presets)
+    monkeypatch.setattr(fit, "_probe", probed)
+    for kind in ("Q4_K", "Q3_K"):
+        chosen, rivals = returned(fit.choice(estimate, tmp_path, 50_000))
+        assert chosen == {Q: kind}
+        assert rivals == [preset]
+
+
+def returned(events: Generator[object, None, T]) -> T:
+    """What a generator returns."""
+    while True:
+        try:
+            next(events)
+        except StopIteration as end:
+            return end.value
+
+
+def test_the_largest_harms_are_probed_in_each_encoding(tmp_path: Path) -> None:
+    """A tensor with more than a twentieth of the harm is, the largest first, if its probe had no
+    other tensor; and not again in the encoding of that probe."""
+    fit = BestFit(options(tmp_path / "fit.gguf"))
+    groups = ({"a": "Q3_K"}, {"b": "Q3_K"}, {"c": "Q3_K"}, {"d": "Q3_K", "e": "Q3_K"})
+    made = [ProbeMade(kld, 1.0) for kld in (0.06, 0.3, 0.04, 0.6)]
+    kinds = dict.fromkeys("abcde", ("Q3_K", "Q4_K", "Q8_0"))
+    assert fit._large(groups, made, kinds) == (
+        {"b": "Q4_K"}, {"b": "Q8_0"}, {"a": "Q4_K"}, {"a": "Q8_0"},
+    )  # fmt: skip
 
 
 def test_a_size_that_no_mix_has_is_refused(imatrix: Path, tmp_path: Path) -> None:

@@ -93,12 +93,11 @@ _PRESETS = (
 _RIVALS = 2  # presets that are made and measured
 _BITS_BELOW, _BITS_ABOVE = 1.3, 0.6  # of a preset's own encoding, beside the bits that are wanted
 _PROBE_BITS = 3.5
-_SOME = 8_000_000  # weights that are rounded in each encoding to scale its errors
-_NOISE = 1e-6  # nats; less says nothing of an encoding
+_LARGE = 0.05  # of all harm: a tensor with so much of it is probed in each of its encodings
 _ROWS = 128  # of a tensor that are rounded for the estimate
 _PROBE_WINDOW = 256
-_PROBE_WINDOWS = (12, 48)  # the fewest, and the most where each tensor has a probe of its own
-_PROBE_SHARE, _SCORE_SHARE = 0.4, 0.3  # of the time
+_PROBE_WINDOWS = (8, 48)  # the fewest, and the most where each tensor has a probe of its own
+_PROBE_SHARE, _SCORE_SHARE = 0.5, 0.3  # of the time
 _SLOWER = 1.5  # a probe beside the matrix, for a token
 _ORIGIN = "fit "  # of a matrix that a fit computed
 _BLOCK = re.compile(r"blk\.(\d+)\.")
@@ -219,6 +218,12 @@ class Estimate:
             return 0.0
         return self._factors[name] * self._errors[name][kind]
 
+    def rounded(self, encodings: Mapping[str, str]) -> dict[str, str]:
+        """The part of a mix that is quantized."""
+        return {
+            name: kind for name, kind in encodings.items() if ENCODINGS[NUMBERS[kind]].quantized
+        }
+
     def total(self, encodings: Mapping[str, str]) -> float:
         """Nats of a mix; NaN if an encoding of its was not looked at."""
         try:
@@ -268,7 +273,10 @@ class BestFit:
         self._calibration, self._held_out = split_texts(options.texts)
         self._window = min(CHUNK, self.config.context or CHUNK)
         self._token_s = 0.0  # of the matrix
+        self._weight_s = 0.0  # of rounding
         self._probe_windows = _PROBE_WINDOWS[0]
+        self._plain = self._imatrix = options.source
+        self._made: dict[str, dict[str, str]] = {}  # preset -> its encodings
 
     def events(self) -> Generator[Said | At | FitReport]:
         """Run it; the report comes last. Raises WorkerError; the target is there whole, or not at
@@ -281,7 +289,7 @@ class BestFit:
             work = Path(scratch)
             estimate, imatrix, probes = yield from self.estimate(work)
             wanted = self._bytes_wanted()
-            encodings = estimate.best(wanted)
+            encodings, presets = yield from self.choice(estimate, imatrix, wanted)
             recipe = MixRecipe(
                 format=FORMAT,
                 type=label_of(encodings, self._elements()),
@@ -291,11 +299,11 @@ class BestFit:
                 dataset=options.dataset,
                 budget=wanted,
             )
-            fit = self.mix_of("fit", estimate, encodings)
-            presets = yield from self._presets(estimate, imatrix, wanted, fit.bits)
-            better = None
+            fit, better = self.mix_of("fit", estimate, encodings), None
             if not options.dry_run:
-                fit, presets, better = yield from self._measure(work, recipe, imatrix, fit, presets)
+                fit, presets, better = yield from self._measure(
+                    work, recipe, imatrix, fit, list(presets)
+                )
         yield FitReport(
             source=str(options.source),
             target=str(options.target),
@@ -423,11 +431,7 @@ class BestFit:
         )
         self._check_size(fixed, tensors, candidates)
         groups = self._groups(tensors, candidates)
-        more = "" if options.dry_run else f", then the file and {_RIVALS} presets are measured"
-        yield Said(
-            f"about {minutes(self._expected_s(len(groups)))}: {len(tensors)} tensors, "
-            f"{len(groups)} probes{more}"
-        )
+        begun = time.monotonic()
         errors = yield from self._job(
             "estimating errors",
             WeighJob(
@@ -439,25 +443,65 @@ class BestFit:
             ),
             dict[str, dict[str, float]],
         )
-        made = yield from self._probe("probing tensors", plain, imatrix, groups)
-        factors = factors_of(groups, made)
-        some = self._some(tensors)
-        checks = tuple({name: kind for name in some if kind in candidates[name]} for kind in _KINDS)
-        again = yield from self._probe(
-            "probing encodings", plain, imatrix, tuple(filter(None, checks))
+        self._weight_s = (time.monotonic() - begun) / sum(
+            min(each.elements, _ROWS * each.shape[0]) * len(candidates[each.name])
+            for each in tensors.values()
         )
-        scaled = scale_kinds(errors, factors, [check for check in checks if check], again)
-        return Estimate(tensors, scaled, factors, fixed), imatrix, len(groups) + len(again)
+        self._plain, self._imatrix = plain, imatrix
+        groups = self._groups(tensors, candidates)
+        more = "" if options.dry_run else f", then the file and {_RIVALS} presets are measured"
+        yield Said(
+            f"about {minutes(self._expected_s(len(groups), tensors))}: {len(tensors)} tensors, "
+            f"{len(groups)} probes{more}"
+        )
+        made = yield from self._probe("probing tensors", groups)
+        factors = factors_of(groups, made)
+        single = self._large(groups, made, candidates)
+        again = yield from self._probe("probing encodings", single)
+        for group, probe in zip(single, again, strict=True):
+            ((name, kind),) = group.items()
+            errors[name][kind] = max(0.0, probe.kld) / factors[name]
+        return Estimate(tensors, errors, factors, fixed), imatrix, len(groups) + len(again)
 
-    def _some(self, tensors: Mapping[str, TensorInfo]) -> list[str]:
-        """Tensors of all kinds and layers, of no more weights than are soon rounded."""
-        left, found = _SOME, list[str]()
-        rng = np.random.default_rng(0)
-        for name in map(str, rng.permutation(sorted(tensors))):
-            if tensors[name].elements <= left or not found:
-                found.append(name)
-                left -= tensors[name].elements
-        return found
+    def _large(
+        self,
+        groups: tuple[dict[str, str], ...],
+        made: Sequence[ProbeMade],
+        candidates: Mapping[str, tuple[str, ...]],
+    ) -> tuple[dict[str, str], ...]:
+        """Probes of the tensors that harm most, in each encoding: there the estimate's error
+        matters. Such is an embedding that is the output matrix too, which has two kinds of error.
+        """
+        total = sum(max(0.0, probe.kld) for probe in made)
+        large = [
+            (probe.kld, *group.items())
+            for group, probe in zip(groups, made, strict=True)
+            if len(group) == 1 and probe.kld > _LARGE * total
+        ]
+        large.sort(reverse=True)
+        found = [
+            {name: kind}
+            for _, (name, coarse) in large
+            for kind in candidates[name]
+            if kind != coarse
+        ]
+        return tuple(found[: max(len(_KINDS), len(groups) // 2)])
+
+    def choice(
+        self, estimate: Estimate, imatrix: Path, nbytes: int
+    ) -> FitEvents[tuple[dict[str, str], list[Mix]]]:
+        """The encodings for so many bytes: the mix with the least estimate, or a preset that
+        diverges less from the source on the text of the probes; and the presets."""
+        best = estimate.best(nbytes)
+        bits = self.mix_of("fit", estimate, best).bits
+        presets = yield from self._presets(estimate, imatrix, nbytes, bits)
+        rivals = [
+            {name: self._made[mix.name][name] for name in estimate.names}
+            for mix in presets[:_RIVALS]
+        ]
+        mixes = [best, *rivals]
+        made = yield from self._probe("comparing mixes", tuple(map(estimate.rounded, mixes)))
+        return mixes[int(np.argmin([probe.kld for probe in made]))], presets
 
     def _plain_source(self, work: Path) -> FitEvents[Path]:
         """The source, or what it is in F16: probes exchange its weights in memory."""
@@ -499,9 +543,10 @@ class BestFit:
     ) -> tuple[dict[str, str], ...]:
         """Tensors that share a factor: of one kind, in neighbouring layers, as many groups as
         there is time for."""
-        cost = self._token_s * _SLOWER * _PROBE_WINDOW
-        cost *= _PROBE_WINDOWS[0]
-        affordable = self._options.seconds * _PROBE_SHARE / cost
+        weights = sum(tensor.elements for tensor in tensors.values())
+        room = self._options.seconds * _PROBE_SHARE - self._weight_s * weights
+        others = len(_KINDS) + _RIVALS + 1
+        affordable = room / self._probe_s(_PROBE_WINDOWS[0]) - others
         kinds: dict[str, list[str]] = {}
         for name in tensors:
             kinds.setdefault(_BLOCK.sub("", name), []).append(name)
@@ -515,16 +560,26 @@ class BestFit:
             ]
         self._probe_windows = max(
             _PROBE_WINDOWS[0],
-            min(_PROBE_WINDOWS[1], int(affordable * _PROBE_WINDOWS[0] / len(groups))),
+            min(
+                _PROBE_WINDOWS[1],
+                int(room / self._probe_s(1) / (len(groups) + others)),
+            ),
         )
         return tuple(groups)
 
-    def _expected_s(self, probes: int) -> float:
-        cost = self._token_s * _SLOWER * _PROBE_WINDOW * self._probe_windows
-        cost *= probes + 1 + len(_KINDS)
+    def _probe_s(self, windows: int) -> float:
+        return self._token_s * _SLOWER * _PROBE_WINDOW * windows
+
+    def _expected_s(self, probes: int, tensors: Mapping[str, TensorInfo]) -> float:
+        weights = sum(tensor.elements for tensor in tensors.values())
+        largest = max(tensor.elements for tensor in tensors.values())
+        mixes = _RIVALS + 1
+        cost = self._probe_s(self._probe_windows) * (probes + 1 + len(_KINDS) + mixes)
+        cost += self._weight_s * (weights * (1 + mixes) + largest * len(_KINDS))
         if self._options.dry_run:
             return cost
-        return cost + self._token_s * _SLOWER * self._window * self._windows() * (_RIVALS + 2)
+        cost += self._weight_s * weights * mixes
+        return cost + self._token_s * _SLOWER * self._window * self._windows() * (mixes + 1)
 
     def _windows(self) -> int:
         """Windows of the held-out text that there is time for."""
@@ -547,6 +602,7 @@ class BestFit:
                 mix = self.mix_of(name, estimate, made.encodings)
                 if mix.file_bytes <= nbytes and not made.needs_imatrix:
                     found.append(mix)
+                    self._made[name] = made.encodings
         found.sort(key=lambda mix: math.inf if math.isnan(mix.estimate) else mix.estimate)
         return found
 
@@ -594,17 +650,16 @@ class BestFit:
         )
         return (yield from self._job(doing, job, Divergence))
 
-    def _probe(
-        self, doing: str, plain: Path, imatrix: Path, groups: tuple[dict[str, str], ...]
-    ) -> FitEvents[list[ProbeMade]]:
+    def _probe(self, doing: str, groups: tuple[dict[str, str], ...]) -> FitEvents[list[ProbeMade]]:
         job = ProbeJob(
-            path=str(plain),
+            path=str(self._plain),
             settings=self._options.settings,
-            imatrix=str(imatrix),
+            imatrix=str(self._imatrix),
             text="\n".join(self._calibration),
             groups=groups,
             window=min(_PROBE_WINDOW, self._window),
             windows=self._probe_windows,
+            threads=self._options.threads,
         )
         return self._job(doing, job, list[ProbeMade])
 
@@ -657,28 +712,6 @@ def factors_of(groups: tuple[dict[str, str], ...], made: list[ProbeMade]) -> dic
         name: max(factor, least)
         for group, factor in zip(groups, found, strict=True)
         for name in group
-    }
-
-
-def scale_kinds(
-    errors: Mapping[str, Mapping[str, float]],
-    factors: Mapping[str, float],
-    groups: Sequence[Mapping[str, str]],
-    made: Sequence[ProbeMade],
-) -> dict[str, dict[str, float]]:
-    """The errors, times what many tensors in one encoding harm beside their estimate.
-
-    The quantizer searches for what makes these errors small, the harder the fewer bits there are,
-    so they flatter some encodings.
-    """
-    scales: dict[str, float] = {}
-    for group, probe in zip(groups, made, strict=True):
-        kind = next(iter(group.values()))
-        expected = sum(factors[name] * errors[name][kind] for name in group)
-        scales[kind] = probe.kld / expected if probe.kld > _NOISE and expected else 1.0
-    return {
-        name: {kind: error * scales.get(kind, 1.0) for kind, error in found.items()}
-        for name, found in errors.items()
     }
 
 

@@ -76,7 +76,7 @@ class ProbeJob(msgspec.Struct, frozen=True, kw_only=True, tag="probe"):
 
     groups   tensor -> encoding; each group is measured by itself
     windows  of the text, at most
-    seconds  that the probes may take: what has no time is not measured
+    threads  that round
     """
 
     path: str
@@ -86,6 +86,7 @@ class ProbeJob(msgspec.Struct, frozen=True, kw_only=True, tag="probe"):
     groups: tuple[dict[str, str], ...]
     window: int
     windows: int
+    threads: int
 
 
 class ProbeMade(msgspec.Struct, frozen=True):

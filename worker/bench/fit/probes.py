@@ -1,11 +1,14 @@
-"""What a tensor's error does to the model: the divergence of a model in which only some tensors
-are coarse. They are exchanged in memory, so a probe takes no file."""
+"""What a tensor's error does to the model: the divergence of a model in which some tensors are
+coarse, or all. They are exchanged in memory, so a probe takes no file."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from worker.bench.fit.harm import columns_of, stored_rows
@@ -22,6 +25,7 @@ from worker.llama.graph import WeightFinder
 from worker.llama.rounding import NUMBERS, decode, encode
 
 _BLOCK = 1 << 22  # numbers of a tensor that are exchanged at once
+_FIRST = 32  # tokens of a window that are context alone; probes share them, so more are not needed
 # A reference's rows are kept in part: probes are compared with each other, on the same part.
 _HEAD, _DRAWN = 2048, 64
 
@@ -35,6 +39,7 @@ def probe(job: ProbeJob, report: Callable[[float], None]) -> list[ProbeMade]:
     path = Path(job.path)
     with open_observed(path, job.settings, job.window, vocab_rows, finder.callback) as backend:
         windows = cut(job.text, backend.vocab, job.window, job.windows)
+        windows = msgspec.structs.replace(windows, first=min(_FIRST, windows.first))
         size = backend.vocab_size
         shape = (
             RowShape(head=size, drawn=0) if size <= _HEAD else RowShape(head=_HEAD, drawn=_DRAWN)
@@ -55,17 +60,23 @@ def probe(job: ProbeJob, report: Callable[[float], None]) -> list[ProbeMade]:
             ]
             return float(np.concatenate(scores).mean())
 
-        for group in job.groups:
-            if missing := [name for name in group if name not in finder.places]:
-                raise BackendError(f"llama.cpp does not compute with {missing[0]}.")
-            error = sum(
-                exchange(finder, header, tensors[name], importance, NUMBERS[encoding])
-                for name, encoding in group.items()
-            )
-            found.append(ProbeMade(divergence(), error))
-            for name in group:
-                restore(finder, header, tensors[name])
-            report(len(found) / len(job.groups))
+        errors = dict[tuple[str, str], float]()  # of tensors as they are now
+        with ThreadPoolExecutor(job.threads) as pool:
+            swap = functools.partial(exchange, pool, job.threads, finder, header, importance)
+            for group in job.groups:
+                if missing := [name for name in group if name not in finder.places]:
+                    raise BackendError(f"llama.cpp does not compute with {missing[0]}.")
+                kept = {item: errors[item] for item in errors if item in group.items()}
+                for name in {name for name, _ in errors} - group.keys():
+                    restore(finder, header, tensors[name])
+                errors = {
+                    (name, kind): kept[name, kind]
+                    if (name, kind) in kept
+                    else swap(tensors[name], NUMBERS[kind])
+                    for name, kind in group.items()
+                }
+                found.append(ProbeMade(divergence(), sum(errors.values())))
+                report(len(found) / len(job.groups))
     return found
 
 
@@ -75,26 +86,35 @@ def _vocab_size(header: Header) -> int:
 
 
 def exchange(
-    finder: WeightFinder, header: Header, tensor: TensorInfo, importance: Importance, number: int
+    pool: ThreadPoolExecutor,
+    threads: int,
+    finder: WeightFinder,
+    header: Header,
+    importance: Importance,
+    tensor: TensorInfo,
+    number: int,
 ) -> float:
     """Give the loaded tensor what rounding makes of it; returns its error."""
-    stored, columns = stored_rows(header, tensor), tensor.shape[0]
-    step, error = max(1, _BLOCK // columns), 0.0
-    for start in range(0, len(stored), step):
+    stored, columns, height = stored_rows(header, tensor), tensor.shape[0], tensor.shape[1]
+    step = max(1, _BLOCK // threads // columns)
+
+    def one(begin: int) -> float:
         # A block has rows of one expert.
-        stop = min(start + step, len(stored), start - start % tensor.shape[1] + tensor.shape[1])
-        for begin, end in ((start, stop), (stop, min(start + step, len(stored)))):
-            if begin == end:
-                continue
-            weights = columns_of(importance, tensor, begin // tensor.shape[1])
-            rows = decode(tensor.type, np.array(stored[begin:end]).reshape(-1), columns)
-            rows = np.ascontiguousarray(rows)
-            rounded = decode(number, encode(number, rows, weights), columns)
-            squares = np.square(rows - rounded, dtype=np.float64).sum(axis=0)
-            error += float(squares.sum() if weights is None else squares @ weights)
-            data = encode(tensor.type, rounded, None)
-            finder.write(tensor.name, data, begin * stored.shape[1])
-    return error
+        end = min(begin + step, begin - begin % height + height, len(stored))
+        weights = columns_of(importance, tensor, begin // height)
+        rows = decode(tensor.type, np.array(stored[begin:end]).reshape(-1), columns)
+        rows = np.ascontiguousarray(rows)
+        rounded = decode(number, encode(number, rows, weights), columns)
+        squares = np.square(rows - rounded, dtype=np.float64).sum(axis=0)
+        finder.write(tensor.name, encode(tensor.type, rounded, None), begin * stored.shape[1])
+        return float(squares.sum() if weights is None else squares @ weights)
+
+    begins = (
+        begin
+        for first in range(0, len(stored), height)
+        for begin in range(first, first + height, step)
+    )
+    return sum(pool.map(one, begins))
 
 
 def restore(finder: WeightFinder, header: Header, tensor: TensorInfo) -> None:
