@@ -18,6 +18,7 @@ from worker.bench.fit.fit import (
     Mix,
     factors_of,
     label_of,
+    large_probes,
     split_texts,
 )
 from worker.bench.fit.harm import rows_of, weigh
@@ -151,9 +152,8 @@ def test_the_least_divergent_of_fit_and_presets_is_chosen(
     measured = iter(((0.2, 0.3), (0.3, 0.2)))
     preset = Mix(name="Q3_K_S", file_bytes=1, bits=3.4, estimate=0.3)
 
-    def presets(*_: object) -> Generator[None, None, list[Mix]]:
-        fit._made = {"Q3_K_S": {Q: "Q3_K", "output_norm.weight": "F32"}}
-        return [preset]
+    def presets(*_: object) -> Generator[None, None, list[tuple[Mix, dict[str, str]]]]:
+        return [(preset, {Q: "Q3_K", "output_norm.weight": "F32"})]
         yield
 
     def probed(*asked: object) -> Generator[None, None, list[ProbeMade]]:
@@ -178,14 +178,13 @@ def returned(events: Generator[object, None, T]) -> T:
             return end.value
 
 
-def test_the_largest_harms_are_probed_in_each_encoding(tmp_path: Path) -> None:
+def test_the_largest_harms_are_probed_in_each_encoding() -> None:
     """A tensor with more than a twentieth of the harm is, the largest first, if its probe had no
     other tensor; and not again in the encoding of that probe."""
-    fit = BestFit(options(tmp_path / "fit.gguf"))
     groups = ({"a": "Q3_K"}, {"b": "Q3_K"}, {"c": "Q3_K"}, {"d": "Q3_K", "e": "Q3_K"})
     made = [ProbeMade(kld, 1.0) for kld in (0.06, 0.3, 0.04, 0.6)]
     kinds = dict.fromkeys("abcde", ("Q3_K", "Q4_K", "Q8_0"))
-    assert fit._large(groups, made, kinds) == (
+    assert large_probes(groups, made, kinds) == (
         {"b": "Q4_K"}, {"b": "Q8_0"}, {"a": "Q4_K"}, {"a": "Q8_0"},
     )  # fmt: skip
 

@@ -276,7 +276,6 @@ class BestFit:
         self._weight_s = 0.0  # of rounding
         self._probe_windows = _PROBE_WINDOWS[0]
         self._plain = self._imatrix = options.source
-        self._made: dict[str, dict[str, str]] = {}  # preset -> its encodings
 
     def events(self) -> Generator[Said | At | FitReport]:
         """Run it; the report comes last. Raises WorkerError; the target is there whole, or not at
@@ -456,36 +455,12 @@ class BestFit:
         )
         made = yield from self._probe("probing tensors", groups)
         factors = factors_of(groups, made)
-        single = self._large(groups, made, candidates)
+        single = large_probes(groups, made, candidates)
         again = yield from self._probe("probing encodings", single)
         for group, probe in zip(single, again, strict=True):
             ((name, kind),) = group.items()
             errors[name][kind] = max(0.0, probe.kld) / factors[name]
         return Estimate(tensors, errors, factors, fixed), imatrix, len(groups) + len(again)
-
-    def _large(
-        self,
-        groups: tuple[dict[str, str], ...],
-        made: Sequence[ProbeMade],
-        candidates: Mapping[str, tuple[str, ...]],
-    ) -> tuple[dict[str, str], ...]:
-        """Probes of the tensors that harm most, in each encoding: there the estimate's error
-        matters. Such is an embedding that is the output matrix too, which has two kinds of error.
-        """
-        total = sum(max(0.0, probe.kld) for probe in made)
-        large = [
-            (probe.kld, *group.items())
-            for group, probe in zip(groups, made, strict=True)
-            if len(group) == 1 and probe.kld > _LARGE * total
-        ]
-        large.sort(reverse=True)
-        found = [
-            {name: kind}
-            for _, (name, coarse) in large
-            for kind in candidates[name]
-            if kind != coarse
-        ]
-        return tuple(found[: max(len(_KINDS), len(groups) // 2)])
 
     def choice(
         self, estimate: Estimate, imatrix: Path, nbytes: int
@@ -496,12 +471,12 @@ class BestFit:
         bits = self.mix_of("fit", estimate, best).bits
         presets = yield from self._presets(estimate, imatrix, nbytes, bits)
         rivals = [
-            {name: self._made[mix.name][name] for name in estimate.names}
-            for mix in presets[:_RIVALS]
+            {name: encodings[name] for name in estimate.names} for _, encodings in presets[:_RIVALS]
         ]
         mixes = [best, *rivals]
         made = yield from self._probe("comparing mixes", tuple(map(estimate.rounded, mixes)))
-        return mixes[int(np.argmin([probe.kld for probe in made]))], presets
+        least = int(np.argmin([probe.kld for probe in made]))
+        return mixes[least], [mix for mix, _ in presets]
 
     def _plain_source(self, work: Path) -> FitEvents[Path]:
         """The source, or what it is in F16: probes exchange its weights in memory."""
@@ -588,9 +563,9 @@ class BestFit:
 
     def _presets(
         self, estimate: Estimate, imatrix: Path, nbytes: int, bits: float
-    ) -> FitEvents[list[Mix]]:
-        """Presets of at most that size, the best by the estimate first."""
-        found: list[Mix] = []
+    ) -> FitEvents[list[tuple[Mix, dict[str, str]]]]:
+        """Presets of at most that size with their encodings, the best by the estimate first."""
+        found: list[tuple[Mix, dict[str, str]]] = []
         near = [
             name for name in _PRESETS if bits - _BITS_BELOW <= _bits_of(name) <= bits + _BITS_ABOVE
         ]
@@ -601,9 +576,8 @@ class BestFit:
                 made = plan(self._options.source, name, threads=1, options=options)
                 mix = self.mix_of(name, estimate, made.encodings)
                 if mix.file_bytes <= nbytes and not made.needs_imatrix:
-                    found.append(mix)
-                    self._made[name] = made.encodings
-        found.sort(key=lambda mix: math.inf if math.isnan(mix.estimate) else mix.estimate)
+                    found.append((mix, made.encodings))
+        found.sort(key=lambda each: _or_infinite(each[0].estimate))
         return found
 
     def _measure(
@@ -715,6 +689,27 @@ def factors_of(groups: tuple[dict[str, str], ...], made: list[ProbeMade]) -> dic
     }
 
 
+def large_probes(
+    groups: tuple[dict[str, str], ...],
+    made: Sequence[ProbeMade],
+    candidates: Mapping[str, tuple[str, ...]],
+) -> tuple[dict[str, str], ...]:
+    """Probes of the tensors that harm most, in each encoding: there the estimate's error
+    matters. Such is an embedding that is the output matrix too, which has two kinds of error.
+    """
+    total = sum(max(0.0, probe.kld) for probe in made)
+    large = [
+        (probe.kld, *group.items())
+        for group, probe in zip(groups, made, strict=True)
+        if len(group) == 1 and probe.kld > _LARGE * total
+    ]
+    large.sort(reverse=True)
+    found = [
+        {name: kind} for _, (name, coarse) in large for kind in candidates[name] if kind != coarse
+    ]
+    return tuple(found[: max(len(_KINDS), len(groups) // 2)])
+
+
 def label_of(encodings: Mapping[str, str], elements: Mapping[str, int]) -> str:
     """The level whose own encoding most weights have; `_M` of several."""
     sums: dict[str, int] = {}
@@ -725,6 +720,10 @@ def label_of(encodings: Mapping[str, str], elements: Mapping[str, int]) -> str:
         if labels and ENCODINGS[NUMBERS[kind]].quantized:
             return next((label for label in labels if label.endswith("_M")), labels[0])
     return "Q8_0"
+
+
+def _or_infinite(estimate: float) -> float:
+    return math.inf if math.isnan(estimate) else estimate
 
 
 def _with_measure(mix: Mix, found: Divergence, nbytes: int) -> Mix:
