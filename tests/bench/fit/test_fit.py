@@ -10,15 +10,13 @@ import msgspec
 import numpy as np
 import pytest
 
+from worker.bench.fit.estimate import Estimate, factors_of, large_probes
 from worker.bench.fit.fit import (
     BestFit,
-    Estimate,
     FitOptions,
     FitReport,
     Mix,
-    factors_of,
     label_of,
-    large_probes,
     split_texts,
 )
 from worker.bench.fit.harm import rows_of, weigh

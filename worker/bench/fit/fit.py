@@ -7,14 +7,24 @@ import math
 import re
 import tempfile
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 import numpy as np
 
-from worker.bench.fit.choice import EncodingOption, choose
+from worker.bench.fit.estimate import (
+    ALIGNMENT,
+    KINDS,
+    Estimate,
+    coarse_of,
+    factors_of,
+    kinds_for,
+    large_probes,
+    quantized_part,
+    size_in,
+)
 from worker.bench.fit.jobs import (
     FitJob,
     MatrixJob,
@@ -30,7 +40,7 @@ from worker.bench.sections import Divergence
 from worker.errors import BackendError, ModelFileError, UsageError
 from worker.files import check_room
 from worker.gguf.header import Header, TensorInfo
-from worker.gguf.imatrix import Importance, read_collected, read_imatrix
+from worker.gguf.imatrix import read_collected, read_imatrix
 from worker.gguf.quant import ENCODINGS, FILE_TYPES
 from worker.gguf.reader import align
 from worker.gguf.splits import open_header
@@ -42,29 +52,8 @@ from worker.model.config import ModelConfig, load_config
 from worker.settings import Settings
 
 CHUNK = 512
-_ALIGNMENT = 32
 _KEY_BYTES = 2048  # of the keys that a file gets beside those of its source
 _PIECE = 1500  # characters of a piece of text; of three, one is for the measurement
-# What a tensor may become, and what presets use. Those on the right of 2 bits need importance.
-_KINDS = (
-    "IQ2_XS",
-    "IQ2_S",
-    "Q2_K",
-    "IQ3_XXS",
-    "Q3_K",
-    "IQ3_S",
-    "IQ4_XS",
-    "IQ4_NL",
-    "Q4_0",
-    "Q4_1",
-    "Q4_K",
-    "Q5_0",
-    "Q5_1",
-    "Q5_K",
-    "Q6_K",
-    "Q8_0",
-)
-_GUIDED = frozenset({"IQ2_XS", "IQ2_S", "IQ3_XXS"})
 _PRESETS = (
     "IQ2_S",
     "IQ2_M",
@@ -92,8 +81,6 @@ _PRESETS = (
 )
 _RIVALS = 2  # presets that are made and measured
 _BITS_BELOW, _BITS_ABOVE = 1.3, 0.6  # of a preset's own encoding, beside the bits that are wanted
-_PROBE_BITS = 3.5
-_LARGE = 0.05  # of all harm: a tensor with so much of it is probed in each of its encodings
 _ROWS = 128  # of a tensor that are rounded for the estimate
 _PROBE_WINDOW = 256
 _PROBE_WINDOWS = (8, 48)  # the fewest, and the most where each tensor has a probe of its own
@@ -179,68 +166,6 @@ class FitReport(msgspec.Struct, frozen=True, kw_only=True):
         return {
             kind: kinds.count(kind) for kind in sorted(set(kinds), key=lambda k: -kinds.count(k))
         }
-
-
-class Estimate:
-    """What each tensor takes and harms in each encoding.
-
-    fixed  bytes of the file that no choice changes
-    """
-
-    def __init__(
-        self,
-        tensors: Mapping[str, TensorInfo],
-        errors: Mapping[str, Mapping[str, float]],
-        factors: Mapping[str, float],
-        fixed: int,
-    ) -> None:
-        self._tensors, self._errors, self._factors, self.fixed = tensors, errors, factors, fixed
-        self.names = tuple(errors)
-        self.options = [self._options(name) for name in self.names]
-
-    def _options(self, name: str) -> list[EncodingOption]:
-        """Encodings of a tensor that no other one of its beats in bytes and harm."""
-        own = ENCODINGS[self._tensors[name].type].name
-        every = [
-            EncodingOption(kind, size_in(self._tensors[name], kind), self.harm(name, kind))
-            for kind in (*self._errors[name], own)
-        ]
-        every.sort(key=lambda option: (option.nbytes, option.harm))
-        front: list[EncodingOption] = []
-        for option in every:
-            if not front or option.harm < front[-1].harm:
-                front.append(option)
-        return front
-
-    def harm(self, name: str, kind: str) -> float:
-        """Nats that the tensor adds in that encoding."""
-        if kind == ENCODINGS[self._tensors[name].type].name or kind in ("F32", "F16", "BF16"):
-            return 0.0
-        return self._factors[name] * self._errors[name][kind]
-
-    def rounded(self, encodings: Mapping[str, str]) -> dict[str, str]:
-        """The part of a mix that is quantized."""
-        return {
-            name: kind for name, kind in encodings.items() if ENCODINGS[NUMBERS[kind]].quantized
-        }
-
-    def total(self, encodings: Mapping[str, str]) -> float:
-        """Nats of a mix; NaN if an encoding of its was not looked at."""
-        try:
-            return sum(self.harm(name, encodings[name]) for name in self.names)
-        except KeyError:
-            return math.nan
-
-    def best(self, nbytes: int) -> dict[str, str]:
-        """The mix with the least harm in a file of so many bytes. Raises ValueError."""
-        chosen = choose(self.options, nbytes - self.fixed)
-        return {name: option.encoding for name, option in zip(self.names, chosen, strict=True)}
-
-
-def size_in(tensor: TensorInfo, kind: str) -> int:
-    """Bytes of a tensor in a file, in that encoding."""
-    encoding = ENCODINGS[NUMBERS[kind]]
-    return align(tensor.elements // encoding.block * encoding.nbytes, _ALIGNMENT)
 
 
 def split_texts(texts: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
@@ -424,12 +349,11 @@ class BestFit:
             )
         candidates = {name: kinds_for(each, importance) for name, each in tensors.items()}
         fixed = self._overhead() + sum(
-            align(tensor.nbytes, _ALIGNMENT)
+            align(tensor.nbytes, ALIGNMENT)
             for tensor in self.header.tensors
             if tensor.name not in tensors
         )
         self._check_size(fixed, tensors, candidates)
-        groups = self._groups(tensors, candidates)
         begun = time.monotonic()
         errors = yield from self._job(
             "estimating errors",
@@ -474,7 +398,7 @@ class BestFit:
             {name: encodings[name] for name in estimate.names} for _, encodings in presets[:_RIVALS]
         ]
         mixes = [best, *rivals]
-        made = yield from self._probe("comparing mixes", tuple(map(estimate.rounded, mixes)))
+        made = yield from self._probe("comparing mixes", tuple(map(quantized_part, mixes)))
         least = int(np.argmin([probe.kld for probe in made]))
         return mixes[least], [mix for mix, _ in presets]
 
@@ -520,7 +444,7 @@ class BestFit:
         there is time for."""
         weights = sum(tensor.elements for tensor in tensors.values())
         room = self._options.seconds * _PROBE_SHARE - self._weight_s * weights
-        others = len(_KINDS) + _RIVALS + 1
+        others = len(KINDS) + _RIVALS + 1
         affordable = room / self._probe_s(_PROBE_WINDOWS[0]) - others
         kinds: dict[str, list[str]] = {}
         for name in tensors:
@@ -530,7 +454,7 @@ class BestFit:
         for names in kinds.values():
             names.sort(key=layer_of)
             groups += [
-                {str(name): _coarse(candidates[str(name)]) for name in part}
+                {str(name): coarse_of(candidates[str(name)]) for name in part}
                 for part in np.array_split(np.array(names), min(bands, len(names)))
             ]
         self._probe_windows = max(
@@ -549,8 +473,8 @@ class BestFit:
         weights = sum(tensor.elements for tensor in tensors.values())
         largest = max(tensor.elements for tensor in tensors.values())
         mixes = _RIVALS + 1
-        cost = self._probe_s(self._probe_windows) * (probes + 1 + len(_KINDS) + mixes)
-        cost += self._weight_s * (weights * (1 + mixes) + largest * len(_KINDS))
+        cost = self._probe_s(self._probe_windows) * (probes + 1 + len(KINDS) + mixes)
+        cost += self._weight_s * (weights * (1 + mixes) + largest * len(KINDS))
         if self._options.dry_run:
             return cost
         cost += self._weight_s * weights * mixes
@@ -648,22 +572,6 @@ class BestFit:
                     return end.value
 
 
-def kinds_for(tensor: TensorInfo, importance: Importance) -> tuple[str, ...]:
-    """Encodings whose blocks fit the tensor's rows, and that llama.cpp makes of it."""
-    is_known = tensor.name in importance.entries
-    return tuple(
-        kind
-        for kind in _KINDS
-        if tensor.shape[0] % ENCODINGS[NUMBERS[kind]].block == 0
-        and (is_known or kind not in _GUIDED)
-    )
-
-
-def _coarse(kinds: tuple[str, ...]) -> str:
-    """The encoding of a probe: coarse enough to be measured, fine enough to be in proportion."""
-    return min(kinds, key=lambda kind: abs(ENCODINGS[NUMBERS[kind]].bits - _PROBE_BITS))
-
-
 def _bits_of(preset: str) -> float:
     base = next(base for label, base in FILE_TYPES.values() if label == preset)
     return ENCODINGS[NUMBERS[base]].bits
@@ -673,41 +581,6 @@ def layer_of(name: str) -> int:
     """The layer in a tensor's name; -1: none."""
     match = _BLOCK.match(name)
     return int(match[1]) if match else -1
-
-
-def factors_of(groups: tuple[dict[str, str], ...], made: list[ProbeMade]) -> dict[str, float]:
-    """GgmlTensor -> nats for a unit of its error, by its group's probe.
-
-    A probe that shows nothing gets the smallest factor of all: nothing is without harm.
-    """
-    found = [max(0.0, probe.kld) / probe.error if probe.error else 0.0 for probe in made]
-    least = min((factor for factor in found if factor > 0), default=1.0)
-    return {
-        name: max(factor, least)
-        for group, factor in zip(groups, found, strict=True)
-        for name in group
-    }
-
-
-def large_probes(
-    groups: tuple[dict[str, str], ...],
-    made: Sequence[ProbeMade],
-    candidates: Mapping[str, tuple[str, ...]],
-) -> tuple[dict[str, str], ...]:
-    """Probes of the tensors that harm most, in each encoding: there the estimate's error
-    matters. Such is an embedding that is the output matrix too, which has two kinds of error.
-    """
-    total = sum(max(0.0, probe.kld) for probe in made)
-    large = [
-        (probe.kld, *group.items())
-        for group, probe in zip(groups, made, strict=True)
-        if len(group) == 1 and probe.kld > _LARGE * total
-    ]
-    large.sort(reverse=True)
-    found = [
-        {name: kind} for _, (name, coarse) in large for kind in candidates[name] if kind != coarse
-    ]
-    return tuple(found[: max(len(_KINDS), len(groups) // 2)])
 
 
 def label_of(encodings: Mapping[str, str], elements: Mapping[str, int]) -> str:
