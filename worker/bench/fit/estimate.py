@@ -12,7 +12,6 @@ import math
 from collections.abc import Mapping, Sequence
 
 from worker.bench.fit.choice import EncodingOption, choose
-from worker.bench.fit.jobs import ProbeMade
 from worker.gguf.header import TensorInfo
 from worker.gguf.imatrix import Importance
 from worker.gguf.quant import ENCODINGS
@@ -121,12 +120,17 @@ def coarse_of(kinds: tuple[str, ...]) -> str:
     return min(kinds, key=lambda kind: abs(ENCODINGS[NUMBERS[kind]].bits - _PROBE_BITS))
 
 
-def factors_of(groups: tuple[dict[str, str], ...], made: list[ProbeMade]) -> dict[str, float]:
-    """GgmlTensor -> nats for a unit of its error, by its group's probe.
+def factors_of(
+    groups: Sequence[Mapping[str, str]],
+    made: Sequence[float],
+    errors: Mapping[str, Mapping[str, float]],
+) -> dict[str, float]:
+    """Tensor -> nats for a unit of its error, by its group's probe.
 
     A probe that shows nothing gets the smallest factor of all: nothing is without harm.
     """
-    found = [max(0.0, probe.kld) / probe.error if probe.error else 0.0 for probe in made]
+    sums = [sum(errors[name][kind] for name, kind in group.items()) for group in groups]
+    found = [max(0.0, kld) / error if error else 0.0 for kld, error in zip(made, sums, strict=True)]
     least = min((factor for factor in found if factor > 0), default=1.0)
     return {
         name: max(factor, least)
@@ -137,20 +141,23 @@ def factors_of(groups: tuple[dict[str, str], ...], made: list[ProbeMade]) -> dic
 
 def large_probes(
     groups: tuple[dict[str, str], ...],
-    made: Sequence[ProbeMade],
+    made: Sequence[float],
     candidates: Mapping[str, tuple[str, ...]],
 ) -> tuple[dict[str, str], ...]:
     """Probes of the tensors that harm most, in each encoding: there the estimate's error
     matters. Such is an embedding that is the output matrix too, which has two kinds of error.
     """
-    total = sum(max(0.0, probe.kld) for probe in made)
+    total = sum(max(0.0, kld) for kld in made)
     large = [
-        (probe.kld, *group.items())
-        for group, probe in zip(groups, made, strict=True)
-        if len(group) == 1 and probe.kld > _LARGE * total
+        (kld, *group.items())
+        for group, kld in zip(groups, made, strict=True)
+        if len(group) == 1 and kld > _LARGE * total
     ]
     large.sort(reverse=True)
-    found = [
-        {name: kind} for _, (name, coarse) in large for kind in candidates[name] if kind != coarse
-    ]
-    return tuple(found[: max(len(KINDS), len(groups) // 2)])
+    most, found = max(len(KINDS), len(groups) // 2), list[dict[str, str]]()
+    for _, (name, coarse) in large:
+        own = [{name: kind} for kind in candidates[name] if kind != coarse]
+        if len(found) + len(own) > most:
+            break
+        found += own
+    return tuple(found)

@@ -31,7 +31,6 @@ from worker.bench.fit.jobs import (
     MatrixMade,
     MixScoreJob,
     ProbeJob,
-    ProbeMade,
     WeighJob,
     ask,
 )
@@ -378,12 +377,12 @@ class BestFit:
             f"{len(groups)} probes{more}"
         )
         made = yield from self._probe("probing tensors", groups)
-        factors = factors_of(groups, made)
+        factors = factors_of(groups, made, errors)
         single = large_probes(groups, made, candidates)
         again = yield from self._probe("probing encodings", single)
-        for group, probe in zip(single, again, strict=True):
+        for group, kld in zip(single, again, strict=True):
             ((name, kind),) = group.items()
-            errors[name][kind] = max(0.0, probe.kld) / factors[name]
+            errors[name][kind] = max(0.0, kld) / factors[name]
         return Estimate(tensors, errors, factors, fixed), imatrix, len(groups) + len(again)
 
     def choice(
@@ -399,8 +398,7 @@ class BestFit:
         ]
         mixes = [best, *rivals]
         made = yield from self._probe("comparing mixes", tuple(map(quantized_part, mixes)))
-        least = int(np.argmin([probe.kld for probe in made]))
-        return mixes[least], [mix for mix, _ in presets]
+        return mixes[int(np.argmin(made))], [mix for mix, _ in presets]
 
     def _plain_source(self, work: Path) -> FitEvents[Path]:
         """The source, or what it is in F16: probes exchange its weights in memory."""
@@ -548,7 +546,7 @@ class BestFit:
         )
         return (yield from self._job(doing, job, Divergence))
 
-    def _probe(self, doing: str, groups: tuple[dict[str, str], ...]) -> FitEvents[list[ProbeMade]]:
+    def _probe(self, doing: str, groups: tuple[dict[str, str], ...]) -> FitEvents[list[float]]:
         job = ProbeJob(
             path=str(self._plain),
             settings=self._options.settings,
@@ -559,7 +557,7 @@ class BestFit:
             windows=self._probe_windows,
             threads=self._options.threads,
         )
-        return self._job(doing, job, list[ProbeMade])
+        return self._job(doing, job, list[float])
 
     def _job(self, doing: str, job: FitJob, kind: type[T]) -> FitEvents[T]:
         shares = ask(job, kind)

@@ -89,13 +89,6 @@ class ProbeJob(msgspec.Struct, frozen=True, kw_only=True, tag="probe"):
     threads: int
 
 
-class ProbeMade(msgspec.Struct, frozen=True):
-    """A group's divergence in nats, and its error as `harm.py` defines it."""
-
-    kld: float
-    error: float
-
-
 class MixScoreJob(msgspec.Struct, frozen=True, kw_only=True, tag="score"):
     """Measure a file's divergence; the reference writes its rows to `place`."""
 
@@ -112,7 +105,7 @@ FitJob = MatrixJob | WeighJob | ProbeJob | MixScoreJob
 Sections = {
     MatrixJob: MatrixMade,
     WeighJob: dict[str, dict[str, float]],
-    ProbeJob: list[ProbeMade],
+    ProbeJob: list[float],
     MixScoreJob: Divergence,
 }
 Frame = Progress | Failure | Result

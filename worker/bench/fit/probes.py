@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from worker.bench.fit.harm import columns_of, stored_rows
-from worker.bench.fit.jobs import ProbeJob, ProbeMade
+from worker.bench.fit.jobs import ProbeJob
 from worker.bench.fit.model import open_observed
 from worker.bench.quality.reference import RowShape, condense
 from worker.bench.quality.scoring import compare
@@ -30,11 +30,11 @@ _FIRST = 32  # tokens of a window that are context alone; probes share them, so 
 _HEAD, _DRAWN = 2048, 64
 
 
-def probe(job: ProbeJob, report: Callable[[float], None]) -> list[ProbeMade]:
-    """Each group's divergence and error. Raises BackendError."""
+def probe(job: ProbeJob, report: Callable[[float], None]) -> list[float]:
+    """Each group's divergence, in nats. Raises BackendError."""
     header, importance = open_header(Path(job.path)), read_imatrix(job.imatrix)
     tensors = {tensor.name: tensor for tensor in header.tensors}
-    finder, found = WeightFinder(), list[ProbeMade]()
+    finder, found = WeightFinder(), list[float]()
     vocab_rows = chunk_outputs(int(_vocab_size(header)), job.window)
     path = Path(job.path)
     with open_observed(path, job.settings, job.window, vocab_rows, finder.callback) as backend:
@@ -60,22 +60,19 @@ def probe(job: ProbeJob, report: Callable[[float], None]) -> list[ProbeMade]:
             ]
             return float(np.concatenate(scores).mean())
 
-        errors = dict[tuple[str, str], float]()  # of tensors as they are now
+        now = dict[str, str]()  # tensors that are not as in the file
         with ThreadPoolExecutor(job.threads) as pool:
             swap = functools.partial(exchange, pool, job.threads, finder, header, importance)
             for group in job.groups:
                 if missing := [name for name in group if name not in finder.places]:
                     raise BackendError(f"llama.cpp does not compute with {missing[0]}.")
-                kept = {item: errors[item] for item in errors if item in group.items()}
-                for name in {name for name, _ in errors} - group.keys():
+                for name in now.keys() - group.keys():
                     restore(finder, header, tensors[name])
-                errors = {
-                    (name, kind): kept[name, kind]
-                    if (name, kind) in kept
-                    else swap(tensors[name], NUMBERS[kind])
-                    for name, kind in group.items()
-                }
-                found.append(ProbeMade(divergence(), sum(errors.values())))
+                for name, kind in group.items():
+                    if now.get(name) != kind:
+                        swap(tensors[name], NUMBERS[kind])
+                now = group
+                found.append(divergence())
                 report(len(found) / len(job.groups))
     return found
 
@@ -93,28 +90,26 @@ def exchange(
     importance: Importance,
     tensor: TensorInfo,
     number: int,
-) -> float:
-    """Give the loaded tensor what rounding makes of it; returns its error."""
+) -> None:
+    """Give the loaded tensor what rounding makes of it."""
     stored, columns, height = stored_rows(header, tensor), tensor.shape[0], tensor.shape[1]
     step = max(1, _BLOCK // threads // columns)
 
-    def one(begin: int) -> float:
+    def one(begin: int) -> None:
         # A block has rows of one expert.
         end = min(begin + step, begin - begin % height + height, len(stored))
         weights = columns_of(importance, tensor, begin // height)
         rows = decode(tensor.type, np.array(stored[begin:end]).reshape(-1), columns)
         rows = np.ascontiguousarray(rows)
         rounded = decode(number, encode(number, rows, weights), columns)
-        squares = np.square(rows - rounded, dtype=np.float64).sum(axis=0)
         finder.write(tensor.name, encode(tensor.type, rounded, None), begin * stored.shape[1])
-        return float(squares.sum() if weights is None else squares @ weights)
 
     begins = (
         begin
         for first in range(0, len(stored), height)
         for begin in range(first, first + height, step)
     )
-    return sum(pool.map(one, begins))
+    list(pool.map(one, begins))  # raises what failed
 
 
 def restore(finder: WeightFinder, header: Header, tensor: TensorInfo) -> None:
