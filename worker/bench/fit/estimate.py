@@ -143,9 +143,10 @@ def large_probes(
     groups: tuple[dict[str, str], ...],
     made: Sequence[float],
     candidates: Mapping[str, tuple[str, ...]],
+    most: int,
 ) -> tuple[dict[str, str], ...]:
-    """Probes of the tensors that harm most, in each encoding: there the estimate's error
-    matters. Such is an embedding that is the output matrix too, which has two kinds of error.
+    """At most so many probes of the tensors that harm most, in each encoding: there the estimate's
+    error matters. Such is an embedding that is the output matrix too, which has two kinds of error.
     """
     total = sum(max(0.0, kld) for kld in made)
     large = [
@@ -154,7 +155,7 @@ def large_probes(
         if len(group) == 1 and kld > _LARGE * total
     ]
     large.sort(reverse=True)
-    most, found = max(len(KINDS), len(groups) // 2), list[dict[str, str]]()
+    found: list[dict[str, str]] = []
     for _, (name, coarse) in large:
         own = [{name: kind} for kind in candidates[name] if kind != coarse]
         if len(found) + len(own) > most:

@@ -79,11 +79,12 @@ _PRESETS = (
     "Q8_0",
 )
 _RIVALS = 2  # presets that are made and measured
+_MIXES = 1 + _RIVALS
 _BITS_BELOW, _BITS_ABOVE = 1.3, 0.6  # of a preset's own encoding, beside the bits that are wanted
 _ROWS = 128  # of a tensor that are rounded for the estimate
 _PROBE_WINDOW = 256
 _PROBE_WINDOWS = (8, 48)  # the fewest, and the most where each tensor has a probe of its own
-_PROBE_SHARE, _SCORE_SHARE = 0.5, 0.3  # of the time
+_PROBE_SHARE, _SCORE_SHARE = 0.4, 0.2  # of the time
 _SLOWER = 1.5  # a probe beside the matrix, for a token
 _ORIGIN = "fit "  # of a matrix that a fit computed
 _BLOCK = re.compile(r"blk\.(\d+)\.")
@@ -198,7 +199,7 @@ class BestFit:
         self._window = min(CHUNK, self.config.context or CHUNK)
         self._token_s = 0.0  # of the matrix
         self._weight_s = 0.0  # of rounding
-        self._probe_windows = _PROBE_WINDOWS[0]
+        self._probe_windows, self._more_probes = _PROBE_WINDOWS[0], 0
         self._plain = self._imatrix = options.source
 
     def events(self) -> Generator[Said | At | FitReport]:
@@ -378,7 +379,7 @@ class BestFit:
         )
         made = yield from self._probe("probing tensors", groups)
         factors = factors_of(groups, made, errors)
-        single = large_probes(groups, made, candidates)
+        single = large_probes(groups, made, candidates, self._more_probes)
         again = yield from self._probe("probing encodings", single)
         for group, kld in zip(single, again, strict=True):
             ((name, kind),) = group.items()
@@ -442,12 +443,11 @@ class BestFit:
         there is time for."""
         weights = sum(tensor.elements for tensor in tensors.values())
         room = self._options.seconds * _PROBE_SHARE - self._weight_s * weights
-        others = len(KINDS) + _RIVALS + 1
-        affordable = room / self._probe_s(_PROBE_WINDOWS[0]) - others
+        affordable = int(room / self._probe_s(_PROBE_WINDOWS[0])) - _MIXES
         kinds: dict[str, list[str]] = {}
         for name in tensors:
             kinds.setdefault(_BLOCK.sub("", name), []).append(name)
-        bands = max(1, int(affordable / len(kinds)))
+        bands = max(1, (affordable - len(KINDS)) // len(kinds))
         groups: list[dict[str, str]] = []
         for names in kinds.values():
             names.sort(key=layer_of)
@@ -455,13 +455,9 @@ class BestFit:
                 {str(name): coarse_of(candidates[str(name)]) for name in part}
                 for part in np.array_split(np.array(names), min(bands, len(names)))
             ]
-        self._probe_windows = max(
-            _PROBE_WINDOWS[0],
-            min(
-                _PROBE_WINDOWS[1],
-                int(room / self._probe_s(1) / (len(groups) + others)),
-            ),
-        )
+        self._more_probes = max(0, affordable - len(groups))
+        windows = int(room / self._probe_s(len(groups) + len(KINDS) + _MIXES))
+        self._probe_windows = min(max(windows, _PROBE_WINDOWS[0]), _PROBE_WINDOWS[1])
         return tuple(groups)
 
     def _probe_s(self, windows: int) -> float:
@@ -470,17 +466,17 @@ class BestFit:
     def _expected_s(self, probes: int, tensors: Mapping[str, TensorInfo]) -> float:
         weights = sum(tensor.elements for tensor in tensors.values())
         largest = max(tensor.elements for tensor in tensors.values())
-        mixes = _RIVALS + 1
-        cost = self._probe_s(self._probe_windows) * (probes + 1 + len(KINDS) + mixes)
-        cost += self._weight_s * (weights * (1 + mixes) + largest * len(KINDS))
+        more = min(self._more_probes, len(KINDS))
+        cost = self._probe_s(self._probe_windows) * (1 + probes + more + _MIXES)
+        cost += self._weight_s * (weights * (1 + _MIXES) + largest * more)
         if self._options.dry_run:
             return cost
-        cost += self._weight_s * weights * mixes
-        return cost + self._token_s * _SLOWER * self._window * self._windows() * (mixes + 1)
+        cost += self._weight_s * weights * _MIXES
+        return cost + self._token_s * _SLOWER * self._window * self._windows() * (1 + _MIXES)
 
     def _windows(self) -> int:
         """Windows of the held-out text that there is time for."""
-        cost = self._token_s * _SLOWER * self._window * (_RIVALS + 2)
+        cost = self._token_s * _SLOWER * self._window * (1 + _MIXES)
         return max(4, int(self._options.seconds * _SCORE_SHARE / cost))
 
     def _presets(
