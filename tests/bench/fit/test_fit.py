@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 import pytest
 
-from worker.bench.fit.estimate import Estimate, factors_of, large_probes
+from tests.support.models import architectures
+from worker.bench.fit.estimate import Estimate, factors_of, kinds_for, large_probes
 from worker.bench.fit.fit import (
     BestFit,
     FitOptions,
@@ -19,10 +22,10 @@ from worker.bench.fit.fit import (
     label_of,
     split_texts,
 )
-from worker.bench.fit.harm import rows_of, weigh
+from worker.bench.fit.harm import columns_of, rows_of, weigh
 from worker.bench.fit.jobs import MatrixJob, ProbeJob, WeighJob
 from worker.bench.fit.matrix import make_matrix
-from worker.bench.fit.probes import probe
+from worker.bench.fit.probes import exchange, probe
 from worker.bench.fit.recipe import MixRecipe, digest, read_recipe, write_recipe
 from worker.bench.fit.room import weights_room
 from worker.demo import HELDOUT_PATH, MODEL_PATH
@@ -31,7 +34,7 @@ from worker.gguf.imatrix import Collected, Sums, read_imatrix, write_imatrix
 from worker.gguf.quant import ENCODINGS
 from worker.gguf.splits import open_header
 from worker.llama.quantize.target import quantize
-from worker.llama.rounding import NUMBERS, round_rows
+from worker.llama.rounding import NUMBERS, encode, round_rows
 from worker.model.config import load_config
 from worker.settings import Settings
 
@@ -114,6 +117,52 @@ def test_probes_exchange_what_differs(imatrix: Path) -> None:
     assert coarse == again == last
     assert 0 < up < both
     assert fine < both
+
+
+@pytest.mark.parametrize("write", [architectures.write_mixtral, architectures.write_lfm2])
+def test_experts_and_hybrids_are_probed(write: Callable[[Path], Path], tmp_path: Path) -> None:
+    """All that can be quantized is found in memory, and an expert is rounded by its own
+    importance."""
+    model, matrix = write(tmp_path / "model.gguf"), tmp_path / "imatrix.gguf"
+    asked = MatrixJob(
+        path=str(model), settings=SETTINGS, texts=(TEXT[:500],), dataset="", target=str(matrix),
+        origin="", chunk=64, chunks=2, with_output=True,
+    )  # fmt: skip
+    make_matrix(asked, lambda _: None, lambda: False)
+    header, importance = open_header(model), read_imatrix(matrix)
+    tensors = [
+        each
+        for each in header.tensors
+        if each.name in importance.entries and kinds_for(each, importance)
+    ]
+    assert len(tensors) > 8
+    groups = tuple({each.name: kind for each in tensors} for kind in ("Q4_0", "Q8_0"))
+    coarse, fine = probe(
+        ProbeJob(
+            path=str(model), settings=SETTINGS, imatrix=str(matrix), text=TEXT[:500],
+            groups=groups, window=64, windows=1, threads=2,
+        ),
+        lambda _: None,
+    )  # fmt: skip
+    assert coarse > fine > 0
+    tensor = max(tensors, key=lambda each: len(each.shape))
+    written: dict[int, np.ndarray] = {}
+
+    def write_at(_: str, data: np.ndarray, offset: int) -> None:
+        written[offset] = data
+
+    finder: Any = SimpleNamespace(write=write_at)
+    with ThreadPoolExecutor(1) as pool:
+        exchange(pool, 1, finder, header, importance, tensor, NUMBERS["Q4_0"])
+    made = np.concatenate([written[offset] for offset in sorted(written)])
+    height = tensor.shape[1]
+    for expert in range(tensor.elements // tensor.shape[0] // height):
+        rows = rows_of(header, tensor, np.arange(expert * height, (expert + 1) * height))
+        columns = columns_of(importance, tensor, expert)
+        rounded = encode(tensor.type, round_rows(NUMBERS["Q4_0"], rows, columns), None)
+        np.testing.assert_array_equal(made[: rounded.size], rounded)
+        made = made[rounded.size :]
+    assert not made.size
 
 
 def test_a_recipe_makes_the_same_bytes(imatrix: Path, tmp_path: Path) -> None:
