@@ -43,12 +43,8 @@ from worker.cli.bench_table import (
 )
 from worker.cli.console import data_console, write_json
 from worker.cli.model import model_path
-<<<<<<< HEAD
-from worker.cli.options import add_options, reader, settings_from
-from worker.cli.stop_signals import raising_stop_signals
-=======
 from worker.cli.options import settings_from
->>>>>>> turns
+from worker.cli.stop_signals import raising_stop_signals
 from worker.demo import HELDOUT_PATH, MODEL_PATH
 from worker.errors import UsageError
 from worker.files import cache_folder

@@ -20,12 +20,8 @@ from worker.cli.console import data_console, pairs, write_json
 from worker.cli.model import model_path
 from worker.cli.options import settings_from
 from worker.cli.progress import load_progress
-<<<<<<< HEAD
 from worker.cli.stop_signals import raising_stop_signals
-from worker.errors import UsageError, quantity
-=======
 from worker.errors import ModelFileError, UsageError, quantity
->>>>>>> turns
 from worker.files import check_writable
 from worker.gguf.imatrix import read_collected
 from worker.gguf.splits import open_header

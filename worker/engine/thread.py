@@ -236,7 +236,7 @@ class EngineThread:
         """
         if self._closing is not None:
             raise self._closing
-        if account:
+        if account.line:
             self._check_share(account, 1)
         if self._num_taken(besides) >= self.max_streams:
             raise QueueFullError(
@@ -253,11 +253,7 @@ class EngineThread:
     def _check_share(self, account: Account, count: int) -> None:
         """Raise QueueFullError where an account of somebody would have more than half of the
         places: others come to the queue that it fills."""
-<<<<<<< HEAD
-        if not account.line or self.num_streams < self.max_streams // 2 - count:
-=======
         if self.num_streams < self.max_streams // 2 - count:
->>>>>>> turns
             return
         held = sum(stream.account.line == account.line for stream in self._streams.values())
         if held + count > max(self.engine.max_running, self.max_streams // 2):
@@ -297,13 +293,8 @@ class EngineThread:
                 f"{self.num_streams} requests run or wait already.", hint="Try again shortly."
             )
         account = requests[0].account
-<<<<<<< HEAD
-        if not account.is_batch:  # which takes no places from others
+        if account.line and not account.is_batch:  # which takes no places from others
             self._check_share(account, len(requests))
-=======
-        if account.name and not account.is_batch:  # which takes no places from others
-            self._check_share(account.name, len(requests))
->>>>>>> turns
         ids, key = [request.id for request in requests], requests[0].prompt.key
         stream = Stream(ids, self.abort, self._outbox.empty, key)
         stream.account = account

@@ -187,17 +187,6 @@ class Gate:
     def _refusal(self, scope: Any, record: RequestRecord) -> WorkerError | None:
         """Why this cannot be answered now, or None."""
         state, path = self._worker.state, scope["path"]
-<<<<<<< HEAD
-        try:
-            record.account = self.auth.check(path, scope["headers"])
-            record.owner = self.auth.owner(scope["headers"], record.account)
-        except RequestError as error:
-            return error
-        if self._fair_by != "none" and record.account.can_split:
-            user = self._user(scope)
-            record.account = record.account if user is None else account_for(user)
-        record.quota = self._journal.quotas.of(record.account)
-=======
         if self.auth.num_keys:  # else all are nobody's
             try:
                 record.account = self.auth.check(path, scope["headers"])
@@ -205,23 +194,19 @@ class Gate:
             except RequestError as error:
                 return error
             record.quota = self._journal.quotas.of(record.account)
->>>>>>> turns
+        if self._fair_by != "none" and record.account.can_split:
+            user = self._user(scope)
+            record.account = record.account if user is None else account_for(user)
         if GUEST in scope and path not in paths.HEALTH:
             return UnavailableError(
                 "There are too many connections.", hint="Try again.", code=CONNECTIONS.code
             )
         if state is State.READY and _is_work(scope):
             try:
-<<<<<<< HEAD
-                if path in paths.WRITING or path in paths.DECIDING:
-                    self._worker.loaded.check_writes()
-                self._worker.loaded.engine.check_place(self._num_entering, record.account)
-=======
                 loaded = self._worker.loaded
                 if not loaded.writes and (path in paths.WRITING or path in paths.DECIDING):
                     loaded.check_writes()
-                loaded.engine.check_place(self._num_entering, record.account.name)
->>>>>>> turns
+                loaded.engine.check_place(self._num_entering, record.account)
             except RequestError as error:
                 return error
         if state is State.READY or paths.passes(path, state):
