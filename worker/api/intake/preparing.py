@@ -17,7 +17,7 @@ from worker import log
 from worker.api.intake.adapters import choice_of
 from worker.api.intake.body import HttpRequest, decode_json, hold_body, read_body, until_gone
 from worker.api.intake.constraints import ConstraintFields
-from worker.api.intake.delivery import DIRECT, RELAY, RESUME, delivery_of
+from worker.api.intake.delivery import DIRECT, RELAY, RESUME, Delivery, delivery_of
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.generation import Generation
 from worker.api.intake.priority import named_priority, priority_of
@@ -168,7 +168,8 @@ class Preparing:
         choice, record = choice_of(body, facts.adapters), current()
         priority = priority_of(body, request)
         background = bool(getattr(body, "background", None))
-        delivery = DIRECT
+        owner = "" if record is None else record.owner
+        delivery = Delivery(owner=owner) if owner else DIRECT
         if background or RESUME in request.headers or RELAY in request.headers:
             delivery = delivery_of(request, facts.settings, background=background)
         made = await self.make(request, body, make)
