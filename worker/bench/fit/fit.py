@@ -380,7 +380,7 @@ class BestFit:
         made = yield from self._probe("probing tensors", groups)
         factors = factors_of(groups, made, errors)
         single = large_probes(groups, made, candidates, self._more_probes)
-        again = yield from self._probe("probing encodings", single)
+        again = (yield from self._probe("probing encodings", single)) if single else []
         for group, kld in zip(single, again, strict=True):
             ((name, kind),) = group.items()
             errors[name][kind] = max(0.0, kld) / factors[name]
