@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.support.models import architectures
-from worker.bench.fit.estimate import Estimate, factors_of, kinds_for, large_probes
+from worker.bench.fit.estimate import Estimate, factors_of, kinds_for, large_probes, probe_groups
 from worker.bench.fit.fit import (
     BestFit,
     FitOptions,
@@ -229,6 +229,20 @@ def returned(events: Generator[object, None, T]) -> T:
             next(events)
         except StopIteration as end:
             return end.value
+
+
+def test_groups_are_of_one_kind_in_neighbouring_layers() -> None:
+    """One group of a kind at least, and each tensor by itself at most; in the encoding next to 3.5
+    bits."""
+    kinds: dict[str, tuple[str, ...]] = {
+        f"blk.{layer}.a.weight": ("Q2_K", "Q3_K", "Q8_0") for layer in (10, 2, 0)
+    }
+    kinds["token_embd.weight"] = ("Q4_0", "Q8_0")
+    embedding = {"token_embd.weight": "Q4_0"}
+    first, middle, last = ({f"blk.{layer}.a.weight": "Q3_K"} for layer in (0, 2, 10))
+    assert probe_groups(kinds, 1) == (embedding, first | middle | last)
+    assert probe_groups(kinds, 2) == (embedding, first | middle, last)
+    assert probe_groups(kinds, 9) == (embedding, first, middle, last)
 
 
 def test_the_largest_harms_are_probed_in_each_encoding() -> None:

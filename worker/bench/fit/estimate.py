@@ -9,7 +9,10 @@ of all harm are probed in each.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from worker.bench.fit.choice import EncodingOption, choose
 from worker.gguf.header import TensorInfo
@@ -19,6 +22,7 @@ from worker.gguf.reader import align
 from worker.llama.rounding import NUMBERS
 
 ALIGNMENT = 32
+_BLOCK = re.compile(r"blk\.(\d+)\.")
 # What a tensor may become, and what presets use. Those on the right of 2 bits need importance.
 KINDS = (
     "IQ2_XS",
@@ -118,6 +122,32 @@ def kinds_for(tensor: TensorInfo, importance: Importance) -> tuple[str, ...]:
 def coarse_of(kinds: tuple[str, ...]) -> str:
     """The encoding of a probe: coarse enough to be measured, fine enough to be in proportion."""
     return min(kinds, key=lambda kind: abs(ENCODINGS[NUMBERS[kind]].bits - _PROBE_BITS))
+
+
+def layer_of(name: str) -> int:
+    """The layer in a tensor's name; -1: none."""
+    match = _BLOCK.match(name)
+    return int(match[1]) if match else -1
+
+
+def kind_of(name: str) -> str:
+    """A tensor's name without its layer."""
+    return _BLOCK.sub("", name)
+
+
+def probe_groups(
+    candidates: Mapping[str, tuple[str, ...]], bands: int
+) -> tuple[dict[str, str], ...]:
+    """Tensors that share a factor, with the encoding of their probe: of one kind, in neighbouring
+    layers, at most `bands` groups of a kind."""
+    kinds: dict[str, list[str]] = {}
+    for name in sorted(candidates, key=layer_of):
+        kinds.setdefault(kind_of(name), []).append(name)
+    return tuple(
+        {str(name): coarse_of(candidates[str(name)]) for name in part}
+        for names in kinds.values()
+        for part in np.array_split(np.array(names), min(bands, len(names)))
+    )
 
 
 def factors_of(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import re
 import tempfile
 import time
 from collections.abc import Generator, Mapping
@@ -18,10 +17,11 @@ from worker.bench.fit.estimate import (
     ALIGNMENT,
     KINDS,
     Estimate,
-    coarse_of,
     factors_of,
+    kind_of,
     kinds_for,
     large_probes,
+    probe_groups,
     quantized_part,
     size_in,
 )
@@ -87,7 +87,6 @@ _PROBE_WINDOWS = (8, 48)  # the fewest, and the most where each tensor has a pro
 _PROBE_SHARE, _SCORE_SHARE = 0.4, 0.2  # of the time
 _SLOWER = 1.5  # a probe beside the matrix, for a token
 _ORIGIN = "fit "  # of a matrix that a fit computed
-_BLOCK = re.compile(r"blk\.(\d+)\.")
 
 T = TypeVar("T")
 
@@ -380,7 +379,7 @@ class BestFit:
         made = yield from self._probe("probing tensors", groups)
         factors = factors_of(groups, made, errors)
         single = large_probes(groups, made, candidates, self._more_probes)
-        again = yield from self._probe("probing encodings", single)
+        again = (yield from self._probe("probing encodings", single)) if single else []
         for group, kld in zip(single, again, strict=True):
             ((name, kind),) = group.items()
             errors[name][kind] = max(0.0, kld) / factors[name]
@@ -444,21 +443,12 @@ class BestFit:
         weights = sum(tensor.elements for tensor in tensors.values())
         room = self._options.seconds * _PROBE_SHARE - self._weight_s * weights
         affordable = int(room / self._probe_s(_PROBE_WINDOWS[0])) - _MIXES
-        kinds: dict[str, list[str]] = {}
-        for name in tensors:
-            kinds.setdefault(_BLOCK.sub("", name), []).append(name)
-        bands = max(1, (affordable - len(KINDS)) // len(kinds))
-        groups: list[dict[str, str]] = []
-        for names in kinds.values():
-            names.sort(key=layer_of)
-            groups += [
-                {str(name): coarse_of(candidates[str(name)]) for name in part}
-                for part in np.array_split(np.array(names), min(bands, len(names)))
-            ]
+        bands = (affordable - len(KINDS)) // len({kind_of(name) for name in tensors})
+        groups = probe_groups(candidates, max(1, bands))
         self._more_probes = max(0, affordable - len(groups))
         windows = int(room / self._probe_s(len(groups) + len(KINDS) + _MIXES))
         self._probe_windows = min(max(windows, _PROBE_WINDOWS[0]), _PROBE_WINDOWS[1])
-        return tuple(groups)
+        return groups
 
     def _probe_s(self, windows: int) -> float:
         return self._token_s * _SLOWER * _PROBE_WINDOW * windows
@@ -569,12 +559,6 @@ class BestFit:
 def _bits_of(preset: str) -> float:
     base = next(base for label, base in FILE_TYPES.values() if label == preset)
     return ENCODINGS[NUMBERS[base]].bits
-
-
-def layer_of(name: str) -> int:
-    """The layer in a tensor's name; -1: none."""
-    match = _BLOCK.match(name)
-    return int(match[1]) if match else -1
 
 
 def label_of(encodings: Mapping[str, str], elements: Mapping[str, int]) -> str:
