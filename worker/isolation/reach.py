@@ -5,6 +5,7 @@ Each entry has its reason here; `sandbox.py` lets nothing else be reached.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import site
 import sys
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from worker.errors import UsageError
 from worker.files import cache_folder
 from worker.gguf.split_name import all_files
 from worker.model.calibration import calibration_path
@@ -67,7 +69,8 @@ def reach_of(
     sockets = settings.socket_paths
     if settings.fetch_images or any(address.startswith("https:") for address in addresses):
         reads += _CERTIFICATES
-    reads.append(str(cache_folder("attention")))
+    with contextlib.suppress(UsageError):  # where the user has no home folder, nothing is kept
+        reads.append(str(cache_folder("attention")))
     if settings.media_dir is not None:
         reads.append(settings.media_dir)
     connects = {_port(address) for address in addresses}
