@@ -70,7 +70,7 @@ def _list(catalog: Catalog, arguments: argparse.Namespace) -> int:
     table = new_table("name", box=None)
     table.add_column("parameters", justify="right")
     table.add_column("context", justify="right")
-    for heading in ("licence", "encodings", "here"):
+    for heading in ("license", "encodings", "here"):
         table.add_column(heading, overflow="fold")
     for name, entry in entries.items():
         table.add_row(

@@ -178,13 +178,13 @@ def _progress(name: str) -> Generator[Callable[[float], object]]:
 
     quarters = iter((0.25, 0.5, 0.75))
     upcoming = next(quarters)
-    with load_progress(name, "quantising") as bar:
+    with load_progress(name, "quantizing") as bar:
 
         def report(share: float) -> None:
             nonlocal upcoming
             bar(share)
             if share >= upcoming and not sys.stderr.isatty():
-                sys.stderr.write(f"quantising {name}: {share:.0%}\n")
+                sys.stderr.write(f"quantizing {name}: {share:.0%}\n")
                 upcoming = next((quarter for quarter in quarters if quarter > share), 2.0)
 
         yield report

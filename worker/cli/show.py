@@ -121,7 +121,7 @@ def _model(config: ModelConfig) -> dict[str, str]:
     rows |= {name: text for name, text in texts.items() if text}
     if config.n_params:
         rows["parameters"] = _short(config.n_params)
-        rows["quantisation"] = f"{config.quant}, {config.bits_per_weight:.2f} bits per weight"
+        rows["quantization"] = f"{config.quant}, {config.bits_per_weight:.2f} bits per weight"
         rows["size"] = human_bytes(config.size_bytes)
     if config.context:
         rows["trained context"] = f"{config.trained_context:,} tokens"
