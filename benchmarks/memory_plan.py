@@ -22,6 +22,7 @@ from rich.table import Table
 from benchmarks.models import write_model
 from benchmarks.shapes import SHAPES
 from worker import log, machine
+from worker.lifecycle.buffers import asking
 from worker.lifecycle.devices import Devices
 from worker.lifecycle.prepared import memory_with
 from worker.llama.backend import LlamaBackend
@@ -129,7 +130,9 @@ def main() -> int:
             if not path.exists():
                 write_model(path, SHAPES[shape], quant, hollow=True)
             settings = settings_of(case)
-            plan = estimate(load_config(path), settings, memory_with(Devices()))
+            config = load_config(path)
+            with asking(config) as ask:
+                plan = estimate(config, settings, memory_with(Devices()), ask=ask)
             command = [sys.executable, "-m", "benchmarks.memory_plan", "--one", str(path)]
             output = subprocess.run(
                 [*command, msgspec.json.encode(settings)], check=True, stdout=subprocess.PIPE

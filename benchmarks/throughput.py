@@ -35,7 +35,7 @@ from worker.engine.sampling import SamplingParams
 from worker.llama.backend import LlamaBackend
 from worker.llama.context import ContextOptions
 from worker.llama.weights import LoadOptions
-from worker.memory.plan import CELL_STEP
+from worker.memory.contexts import CELL_STEP
 from worker.settings import Settings
 
 PROMPT = "Once upon a time there was"

@@ -563,7 +563,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def uses_heads(self) -> bool:
-        """Whether heads in the model's own file are asked for; `with_heads` does so for `auto`."""
+        """Whether heads in the model's own file are asked for; `Fitting` does so for `auto`."""
         return self.guesses == "mtp" or (self.guesses == "both" and self.draft_model is None)
 
     @property

@@ -32,8 +32,8 @@ def level(cells: str, nbytes: int, kld: float, needles: int, error: float = 0.0)
     names = dict.fromkeys(Divergence.__struct_fields__, 0.0)
     found = Divergence(**{**names, "kld_mean": kld, "kld_mean_error": error})  # type: ignore[arg-type]
     scores = CellsScores(
-        divergence=found, choices=[], needles=[place < needles for place in range(8)],
-        read_per_s=1.0, write_per_s=1.0,
+        bytes_per_cell=nbytes, divergence=found, choices=[],
+        needles=[place < needles for place in range(8)], read_per_s=1.0, write_per_s=1.0,
     )  # fmt: skip
     return CellsLevel(
         file="F16", cells=cells, bytes_per_cell=nbytes, scores=scores, is_reference=cells == "f16"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -14,9 +13,13 @@ from tests.support.models.architectures import WRITERS
 from tests.support.slots import kept, open_slots, random_tokens, read
 from worker import log
 from worker.engine.backend import BatchError
+from worker.lifecycle.buffers import asking
+from worker.lifecycle.loading import may_be_plain
 from worker.llama.backend import LlamaBackend
+from worker.llama.context import PLAIN_ROWS, Context, ContextOptions
 from worker.llama.library import native
-from worker.memory.buffers import compute_bytes, plain_rows, step_bytes
+from worker.llama.weights import LoadOptions, Weights
+from worker.memory.contexts import Wanted
 from worker.model.config import load_config
 from worker.settings import Settings
 
@@ -117,8 +120,7 @@ def test_a_change_that_fails(path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_which_models_can_have_either(name: str, tmp_path: Path) -> None:
     """Those of which all layers have keys and values, and look at all cells."""
     config = load_config(WRITERS[name](tmp_path / "model.gguf"))
-    rows = plain_rows(config, Settings(parallel=4), 2048)
-    assert (rows > 0) == (name not in MORE_THAN_LAYERS)
+    assert may_be_plain(config, Settings(parallel=4)) == (name not in MORE_THAN_LAYERS)
 
 
 @pytest.mark.parametrize(
@@ -128,28 +130,37 @@ def test_which_models_can_have_either(name: str, tmp_path: Path) -> None:
         {"flash_attn": "off"},
         {"cache_type_k": "q8_0"},
         {"cache_type_v": "q8_0"},
-        {"parallel": 65},
+        {"draft": "mtp"},
     ],
 )
 def test_not_where_the_user_has_chosen(tmp_path: Path, chosen: dict[str, Any]) -> None:
     """Neither against --flash-attn, nor from a cache that plain attention cannot read."""
     config = load_config(WRITERS["qwen2"](tmp_path / "model.gguf"))
-    settings = Settings(parallel=4)
-    assert plain_rows(config, settings, 32_768)
-    assert not plain_rows(config, msgspec.structs.replace(settings, **chosen), 32_768)
+    assert may_be_plain(config, Settings())
+    assert not may_be_plain(config, Settings(**chosen))
 
 
 def test_in_planned_memory(tmp_path: Path) -> None:
-    """It takes fewer rows at once where contexts are longer, and none where that is not enough."""
+    """It takes fewer rows at once where contexts are longer, and none where that is not enough;
+    none either where more slots than rows would be."""
     path = tmp_path / "model.gguf"
     ggufs.write_llama(path, embedding=512, heads=16, kv_heads=2, layers=2)
-    config = load_config(path)
-    found = [plain_rows(config, Settings(parallel=1), 1 << power) for power in range(10, 18)]
+    config, found = load_config(path), list[int]()
+    with (
+        asking(config) as ask,
+        Weights(path, LoadOptions(n_gpu_layers=0, no_alloc=True)) as weights,
+    ):
+        for power in range(10, 18):
+            planned = ask(Wanted(settings=Settings(parallel=1), num_cells=1 << power)).compute
+            options = ContextOptions(
+                num_cells=1 << power, num_slots=1, plain_rows=PLAIN_ROWS, plain_bytes=planned
+            )
+            with Context(weights, options) as context:
+                found.append(context.options.plain_rows)
+                held = sum(nbytes for _, nbytes in context.residency.compute_buffers)
+            assert held <= planned
+        many = ContextOptions(num_cells=65 * 256, num_slots=65, plain_rows=PLAIN_ROWS)
+        with Context(weights, many) as context:
+            assert context.fused
     assert found == sorted(found, reverse=True)
     assert set(found) == {64, 32, 16, 0}
-    for power, rows in enumerate(found, 10):
-        if rows:
-            settings = Settings(parallel=1)
-            plain = Settings(parallel=1, flash_attn="off", ubatch_size=rows)
-            planned = compute_bytes(step_bytes(config, settings, 1 << power))
-            assert compute_bytes(step_bytes(config, plain, 1 << power)) <= planned

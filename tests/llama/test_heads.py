@@ -23,12 +23,11 @@ from worker.engine.sequence import Sequence
 from worker.errors import DoesNotFitError
 from worker.lifecycle.devices import Devices
 from worker.lifecycle.loading import load_backend, open_draft
-from worker.lifecycle.prepared import memory_with, prepare, with_heads
+from worker.lifecycle.prepared import Fitting, memory_with, prepare
 from worker.lifecycle.worker import Worker
 from worker.llama import hidden_states
 from worker.llama.backend import LlamaBackend
 from worker.llama.companion import Heads
-from worker.memory.plan import estimate
 from worker.model.config import load_config
 from worker.settings import Settings
 
@@ -270,17 +269,19 @@ def test_they_guess_by_default(path: Path, capsys: pytest.CaptureFixture[str]) -
     """Heads that nobody named are used and planned, unless the context would be shorter for it."""
     config, settings = load_config(path), Settings(parallel=4)
     free = memory_with(Devices())
-    chosen = with_heads(config, settings, free)
-    assert (chosen.guesses, chosen.uses_heads) == ("both", True)
-    plan = estimate(config, chosen, free)
-    assert plan.draft_bytes
+    fitted = Fitting(config, settings, free).fit()
+    assert (fitted.settings.guesses, fitted.settings.uses_heads) == ("both", True)
+    assert fitted.plan.draft_bytes
+    fitted.tell()
     assert not capsys.readouterr().err
 
-    small = msgspec.structs.replace(free, available=plan.total_bytes)
-    chosen = with_heads(config, settings, small)
-    assert (chosen.guesses, chosen.uses_heads) == (
+    small = msgspec.structs.replace(free, available=fitted.plan.total_bytes)
+    fitted = Fitting(config, settings, small).fit()
+    assert (fitted.settings.guesses, fitted.settings.uses_heads) == (
         "auto" if config.recurrent is None else "none", False
     )  # fmt: skip
+    assert not fitted.plan.draft_bytes
+    fitted.tell()
     assert "they would take memory that the context needs" in capsys.readouterr().err
     asked = Settings(parallel=4, draft="both")
-    assert with_heads(config, asked, small) == asked
+    assert Fitting(config, asked, small).fit().settings == asked

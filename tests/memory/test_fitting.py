@@ -12,6 +12,7 @@ from tests.support.cases import for_each
 from tests.support.models import ggufs
 from worker.errors import DoesNotFitError
 from worker.machine import DeviceMemory, Memory
+from worker.memory.contexts import ContextBytes, Wanted
 from worker.memory.plan import (
     MIN_CELLS,
     OFFLOADING_CELLS,
@@ -175,6 +176,28 @@ def test_unified_memory_counts_once(config: ModelConfig) -> None:
     settings = Settings(ctx_size=4096, n_gpu_layers=LAYERS + 1, parallel=4)
     assert estimate(config, settings, machine(separate.total_bytes, GiB, unified=True)).fits
     assert not estimate(config, settings, tight).fits
+
+
+@pytest.mark.parametrize("room", [0.15, 0.3, 0.6, 2.5])
+def test_the_longest_context_takes_few_questions(config: ModelConfig, room: float) -> None:
+    """Buffers that grow from some number of cells on: the longest context fits, one step more does
+    not, and llama.cpp is asked of few sizes."""
+    asked = list[int]()
+
+    def ask(wanted: Wanted) -> ContextBytes:
+        asked.append(wanted.num_cells)
+        cells = wanted.num_cells
+        return ContextBytes(cells * 1000, 0, max(50 << 20, cells * 3000 - (100 << 20)))
+
+    settings = Settings(parallel=1, ctx_size=MIN_CELLS)
+    least = estimate(config, settings, machine(64 * GiB), ask=ask).total_bytes
+    memory = machine(least + room * GiB)
+    asked.clear()
+    longest = estimate(config, settings, memory, ask=ask).max_cells
+    assert len(asked) <= 16
+    for cells, fits in ((longest, True), (longest + 1, False)):
+        given = msgspec.structs.replace(settings, ctx_size=cells)
+        assert estimate(config, given, memory, ask=ask).fits is fits
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from benchmarks.models import write_model
 from benchmarks.shapes import ModelShape as Shape
 from tests.support.models import ggufs
 from worker.machine import Memory, PackedEncoding
-from worker.memory.buffers import weights_bytes
 from worker.memory.plan import estimate
+from worker.memory.weights import weights_bytes
 from worker.model.config import load_config
 from worker.settings import Settings
 

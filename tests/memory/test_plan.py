@@ -22,10 +22,9 @@ from worker.llama.context import Context, ContextOptions
 from worker.llama.packing import packed_encodings
 from worker.llama.weights import LoadOptions, Weights
 from worker.machine import Memory, human_bytes
-from worker.memory.buffers import compute_bytes, kv_bytes_per_token, step_bytes, used_bytes
-from worker.memory.layers import kv_layers, recurrent_layers, recurrent_state
+from worker.memory.contexts import CELL_STEP, Wanted, own_cells
+from worker.memory.estimate import estimator
 from worker.memory.plan import (
-    CELL_STEP,
     DEFAULT_CELLS,
     MIN_CELLS,
     MemoryPlan,
@@ -168,15 +167,19 @@ def test_cells_of_their_own(tmp_path: Path, name: str, given: dict[str, Any]) ->
     path = write_model(tmp_path / "m.gguf", OTHERS[name], "Q4_K_M", hollow=True)
     settings, config = Settings(**given), load_config(path)
     plan, weights, kv, compute = plan_and_report(path, settings, unified=False)
-    own = plan.num_cells // plan.num_slots // CELL_STEP * CELL_STEP
+    own = own_cells(plan.num_cells, plan.num_slots)
     cells = own * plan.num_slots * plan.kv_bytes_per_token
-    step = step_bytes(config, settings, plan.num_cells, seen_cells=own)
-    planned = plan.weights_bytes + cells + compute_bytes(step)
+    ask = estimator(config)
+    wanted = Wanted(settings=settings, num_cells=plan.num_cells, unified=False)
+    streams = ask(wanted)
+    planned = plan.weights_bytes + cells + streams.compute
     assert planned == pytest.approx(weights + kv + compute, rel=0.05)
     beside = process_bytes(config) + 4 * config.vocab_size * plan.num_slots
     used = plan.first_bytes - plan.weights_bytes - cells - beside
-    assert used == used_bytes(config, settings, plan.num_cells, seen_cells=own)
-    assert 0 < used <= compute_bytes(step)
+    pieces = msgspec.structs.replace(settings, ubatch_size=min(128, settings.ubatch_size))
+    short = msgspec.structs.replace(wanted, settings=pieces, chunk_outputs=0)
+    assert used == ask(short).compute
+    assert 0 < used <= streams.compute
     assert plan.first_bytes <= plan.total_bytes
 
 
@@ -303,13 +306,18 @@ def test_a_plan_that_fits_passes(tiny: ModelConfig) -> None:
     check_fit(plan, tiny)
 
 
+def cell(config: ModelConfig, **given: Any) -> int:
+    """Bytes of a cell, as they are estimated."""
+    return estimate(config, Settings(**given), PLENTY).kv_bytes_per_token
+
+
 def test_latent_attention_keeps_keys_only(tiny: ModelConfig) -> None:
     """DeepSeek-V2-Lite: 27 layers of one 576-wide latent key, no values."""
     lite = changed(
         tiny, architecture="deepseek2", layers=27, heads=(16,) * 27, kv_heads=(1,) * 27,
         key_length=576, value_length=512, key_length_mla=192, value_length_mla=128,
     )  # fmt: skip
-    assert kv_bytes_per_token(lite, Settings()) == 27 * 576 * 2
+    assert cell(lite) == 27 * 576 * 2
 
 
 def test_shared_layers_have_no_cells(tiny: ModelConfig) -> None:
@@ -319,21 +327,23 @@ def test_shared_layers_have_no_cells(tiny: ModelConfig) -> None:
         key_length=512, value_length=512, key_length_swa=256, value_length_swa=256,
         sliding_pattern=(1, 1, 1, 1, 0) * 7, shared_kv_layers=20,
     )  # fmt: skip
-    assert kv_layers(shared) == ([(256, 256)] * 4 + [(512, 512)]) * 3
+    assert cell(shared) == 3 * (4 * (256 + 256) + 512 + 512) * 2
 
 
 def test_prediction_layers_have_no_cells(tiny: ModelConfig) -> None:
     """Layers for multi-token prediction are not part of the trunk."""
     config = changed(tiny, layers=6, heads=(4,) * 6, kv_heads=(2,) * 6, nextn_layers=1)
-    assert len(kv_layers(config)) == 5
+    assert cell(config) == 5 * cell(
+        changed(config, layers=1, heads=(4,), kv_heads=(2,), nextn_layers=0)
+    )
 
 
 def test_values_across_are_padded_to_the_widest_layer(tiny: ModelConfig) -> None:
     """Without the fused kernel every layer's values take the room of the widest."""
     uneven = changed(tiny, kv_heads=(1, 3))
     head = tiny.key_length
-    assert kv_bytes_per_token(uneven, Settings()) == (1 + 3 + 1 + 3) * head * 2
-    assert kv_bytes_per_token(uneven, Settings(flash_attn="off")) == (1 + 3 + 3 + 3) * head * 2
+    assert cell(uneven) == (1 + 3 + 1 + 3) * head * 2
+    assert cell(uneven, flash_attn="off") == (1 + 3 + 3 + 3) * head * 2
 
 
 NO_STATE = dict.fromkeys(RecurrentConfig.__struct_fields__, 0)
@@ -353,26 +363,23 @@ def test_recurrent_models_keep_state_for_each_slot(tiny: ModelConfig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("architecture", "kv_heads", "attention", "recurrent"),
+    ("kv_heads", "attention", "recurrent"),
     [
-        ("jamba", (0, 0, 0, 0, 2, 0, 0, 0), 1, (0, 1, 2, 3, 5, 6, 7)),
-        ("lfm2", (0, 0, 2, 0, 0, 2, 0, 0), 2, (0, 1, 3, 4, 6, 7)),
-        ("qwen3next", (2,) * 8, 2, (0, 1, 2, 4, 5, 6)),
-        ("falcon-h1", (2,) * 8, 8, (0, 1, 2, 3, 4, 5, 6, 7)),
-        ("llama", (2,) * 8, 8, ()),
+        ((0, 0, 0, 0, 2, 0, 0, 0), 1, 7),
+        ((0, 0, 2, 0, 0, 2, 0, 0), 2, 6),
+        ((2,) * 8, 8, 8),
     ],
 )
 def test_hybrid_models_split_their_layers(
-    tiny: ModelConfig,
-    architecture: str,
-    kv_heads: tuple[int, ...],
-    attention: int,
-    recurrent: tuple[int, ...],
+    tiny: ModelConfig, kv_heads: tuple[int, ...], attention: int, recurrent: int
 ) -> None:
-    """Each layer keeps cells, state or both, as its architecture has it."""
-    config = changed(tiny, architecture=architecture, layers=8, heads=(4,) * 8, kv_heads=kv_heads)
-    assert len(kv_layers(config)) == attention
-    assert recurrent_layers(config) == recurrent
+    """A layer without heads has a state; where all have heads, each may have both."""
+    sizes = RecurrentConfig(**{**NO_STATE, "inner_size": 96, "state_size": 16})
+    config = changed(tiny, layers=8, heads=(4,) * 8, kv_heads=kv_heads, recurrent=sizes)
+    plan = estimate(config, Settings(parallel=1, ctx_size=256), PLENTY)
+    head = tiny.key_length + tiny.value_length
+    assert plan.kv_bytes_per_token == attention * 2 * head * 2
+    assert plan.recurrent_bytes == recurrent * 96 * 16 * 4
 
 
 @pytest.mark.parametrize(
@@ -389,8 +396,10 @@ def test_hybrid_models_split_their_layers(
 )  # fmt: skip
 def test_state_sizes(tiny: ModelConfig, sizes: dict[str, int], elements: int) -> None:
     """The state of one layer and one sequence, as llama.cpp's hyperparameters define it."""
-    config = changed(tiny, recurrent=RecurrentConfig(**{**NO_STATE, **sizes}))
-    assert recurrent_state(config) == elements
+    recurrent = RecurrentConfig(**{**NO_STATE, **sizes})
+    config = changed(tiny, layers=1, heads=(4,), kv_heads=(0,), recurrent=recurrent)
+    plan = estimate(config, Settings(parallel=1), PLENTY)
+    assert plan.recurrent_bytes == (1 + plan.states_kept) * 4 * elements
 
 
 @pytest.mark.parametrize(

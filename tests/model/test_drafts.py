@@ -12,7 +12,8 @@ from tests.support.models.architectures import WRITERS
 from tests.support.models.heads import write_qwen35
 from worker.errors import UsageError
 from worker.lifecycle.prepared import prepare
-from worker.memory.companions import num_states_kept
+from worker.machine import Memory
+from worker.memory.plan import estimate
 from worker.model.config import load_config
 from worker.model.drafts import load_draft_config
 from worker.settings import Settings
@@ -101,4 +102,5 @@ def test_states_kept(options: dict[str, Any], lfm2: int, qwen35: int, tmp_path: 
         (WRITERS["lfm2-window"](tmp_path / "window.gguf"), 0),
         (write(tmp_path / "llama.gguf"), 0),
     ):
-        assert num_states_kept(load_config(path), settings) == kept
+        room = Memory(total=1 << 40, available=1 << 40)
+        assert estimate(load_config(path), settings, room).states_kept == kept

@@ -22,7 +22,8 @@ from worker.llama.companion import DraftModel, Heads
 from worker.llama.context import ContextOptions
 from worker.llama.library import native
 from worker.llama.weights import LoadOptions
-from worker.memory.companions import num_states_kept
+from worker.machine import Memory
+from worker.memory.plan import estimate
 from worker.model.config import load_config
 from worker.settings import Settings
 
@@ -43,7 +44,7 @@ def load(path: Path, *, unified: bool = False, heads: bool = False, **options: i
     """
     sizes: dict[str, Any] = {k: options[k] for k in ("batch_size", "ubatch_size") if k in options}
     asked = Settings(draft="both" if heads else "auto", **sizes)
-    kept = num_states_kept(load_config(path), asked)
+    kept = estimate(load_config(path), asked, Memory(total=1 << 40, available=1 << 40)).states_kept
     given: dict[str, Any] = {"num_cells": 1024, "num_slots": 4, "states_kept": kept, **options}
     return LlamaBackend.open(
         path,

@@ -16,7 +16,7 @@ from worker.bench.sizes import Effort, Sizes
 from worker.errors import UsageError
 from worker.gguf.quant import ENCODINGS
 from worker.llama.quantize.plan import type_named
-from worker.memory.plan import whole_cells
+from worker.memory.contexts import whole_cells
 from worker.model.adapter import load_adapter
 from worker.model.config import ModelConfig, load_config
 from worker.settings import AdapterSpec, Settings

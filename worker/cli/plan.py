@@ -23,23 +23,28 @@ from worker.lifecycle.adapters import load_adapters
 from worker.lifecycle.buffers import asking, plan_in_child
 from worker.lifecycle.devices import Devices
 from worker.lifecycle.prepared import (
+    Fitted,
+    Fitting,
     find_devices,
     find_projector,
     load_draft,
     memory_with,
     wishes_of,
-    with_heads,
 )
 from worker.machine import DeviceMemory, Memory, human_bytes
+from worker.memory.contexts import AskBuffers
 from worker.memory.embedding import embedding_shape
-from worker.memory.layers import num_masks
-from worker.memory.plan import AskBuffers, MemoryPlan, check_fit, estimate
+from worker.memory.plan import MemoryPlan, check_fit
+from worker.model.architectures import SLIDING
 from worker.model.config import ModelConfig, load_config
 from worker.model.projector import ProjectorConfig
 from worker.settings import OPTIONS, Settings
 
 # Rows of the table -> parts of the plan that may be estimated.
-_PARTS = {"compute": "compute", "drafts": "draft", "vectors": "embedding", "projector": "projector"}
+_PARTS = {
+    "KV cells": "kv", "recurrent state": "recurrent", "compute": "compute", "drafts": "draft",
+    "vectors": "embedding", "projector": "projector",
+}  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -58,19 +63,18 @@ def run(arguments: argparse.Namespace) -> int:
     draft = load_draft(config, settings)
     adapters = [adapter.config for adapter in load_adapters(config, settings)]
     memory = memory_with(find_devices(settings))
-    settings = with_heads(config, settings, memory, adapters)
     projector = find_projector(config, settings)
+    fitting = Fitting(config, settings, memory, draft, adapters, projector)
+    fitted = fitting.fit()
 
-    def fit(ask: AskBuffers | None = None) -> MemoryPlan:
-        return estimate(config, settings, memory, draft, adapters, projector, ask)
+    def ask_and_fit() -> Fitted:
+        with asking(config, draft) as ask:
+            return fitting.fit(ask)
 
-    def ask_and_fit() -> MemoryPlan:
-        with asking(config, draft, heads=settings.uses_heads) as ask:
-            return fit(ask)
-
-    plan = fit()
-    if not memory.devices:
-        plan = plan_in_child(ask_and_fit, MemoryPlan) or plan
+    asked = ask_and_fit() if memory.devices else plan_in_child(ask_and_fit, Fitted)
+    fitted = asked or fitted
+    fitted.tell()
+    plan = fitted.plan
     if arguments.json:
         write_json(plan)
     else:
@@ -146,7 +150,8 @@ def _cache(config: ModelConfig, plan: MemoryPlan) -> str:
     if not plan.cache_bytes:
         return "no states of ended conversations are kept"
     what = "limit for states of ended conversations"
-    if plan.recurrent_bytes or num_masks(config) != 1:
+    windows = config.sliding_window and config.architecture in SLIDING
+    if plan.recurrent_bytes or windows or not plan.kv_bytes_per_token:
         return what
     return f"{what}: {quantity(plan.cache_bytes // plan.kv_bytes_per_token, 'token', ',')}"
 
@@ -233,20 +238,18 @@ def _plan_places(
     draft = load_draft(config, settings)
     own = memory_with(Devices())
     memories = [Memory(each.total, each.available, each.devices, own.packed) for each in places]
-    wishes = [with_heads(config, settings, memory) for memory in memories]
     projector = find_projector(config, settings)
 
     def fit(ask: AskBuffers | None = None) -> tuple[MemoryPlan, ...]:
-        return tuple(
-            estimate(config, each, memory, draft, projector=projector, ask=ask)
-            for each, memory in zip(wishes, memories, strict=True)
+        fittings = (
+            Fitting(config, settings, memory, draft, projector=projector) for memory in memories
         )
+        return tuple(each.fit(ask).plan for each in fittings)
 
     def ask_and_fit() -> tuple[MemoryPlan, ...]:
-        with asking(config, draft, heads=any(each.uses_heads for each in wishes)) as ask:
+        with asking(config, draft) as ask:
             return fit(ask)
 
-    plans = None
-    if not all(memory.devices for memory in memories):
-        plans = plan_in_child(ask_and_fit, tuple[MemoryPlan, ...])
-    return replace(found, layers=config.layers + 1, plans=plans or fit())
+    plans = fit()
+    plans = plan_in_child(ask_and_fit, tuple[MemoryPlan, ...]) or plans
+    return replace(found, layers=config.layers + 1, plans=plans)

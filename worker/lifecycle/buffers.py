@@ -17,10 +17,10 @@ from worker import log
 from worker.llama import library
 from worker.llama.context import Context, ContextOptions
 from worker.llama.weights import LoadOptions, Weights
-from worker.memory.companions import num_states_kept
+from worker.memory.contexts import AskBuffers, ContextBytes, Wanted
 from worker.memory.embedding import EmbeddingShape
-from worker.memory.plan import AskBuffers, ContextBytes
 from worker.model.config import ModelConfig
+from worker.model.drafts import why_no_heads
 from worker.settings import Settings
 
 _Told = TypeVar("_Told")
@@ -64,42 +64,30 @@ def vectors_options(options: ContextOptions, shape: EmbeddingShape) -> ContextOp
 
 
 @contextlib.contextmanager
-def asking(
-    config: ModelConfig, draft: ModelConfig | None = None, *, heads: bool = False
-) -> Generator[AskBuffers]:
+def asking(config: ModelConfig, draft: ModelConfig | None = None) -> Generator[AskBuffers]:
     """Inside, the library tells what contexts take on the CPU: of this model, and of what guesses
     for it, a draft model or the heads of its file."""
     library.start()
+    heads = draft is None and why_no_heads(config) is None
     with (
         library.mute_log(),
         _weights(config, heads=heads) as weights,
         weights if draft is None else _weights(draft) as guessing,
     ):
 
-        def ask(
-            settings: Settings,
-            num_cells: int,
-            *,
-            unified: bool = True,
-            chunk_outputs: int,
-            shape: EmbeddingShape | None = None,
-            beside: bool = False,
-        ) -> ContextBytes:
+        def ask(wanted: Wanted) -> ContextBytes:
             options = msgspec.structs.replace(
-                context_options(settings, num_cells),
-                unified=unified,
-                chunk_outputs=chunk_outputs,
-                states_kept=num_states_kept(config, settings),
+                context_options(wanted.settings, wanted.num_cells),
+                unified=wanted.unified,
+                chunk_outputs=wanted.chunk_outputs,
+                states_kept=wanted.states_kept,
             )
-            if shape is not None:
-                options = vectors_options(options, shape)
-            if beside:
-                options = (
-                    msgspec.structs.replace(options, purpose="heads")
-                    if draft is None
-                    else msgspec.structs.replace(options, purpose="text", states_kept=0)
-                )
-            whose = guessing if beside else weights
+            if wanted.shape is not None:
+                options = vectors_options(options, wanted.shape)
+            if wanted.beside:
+                purpose = "heads" if draft is None else "text"
+                options = msgspec.structs.replace(options, purpose=purpose)
+            whose = guessing if wanted.beside else weights
             with library.capture_log() as lines, Context(whose, options) as context:
                 compute = sum(nbytes for _, nbytes in context.residency.compute_buffers)
             return ContextBytes(_sum(_CELLS, lines), _sum(_STATES, lines), compute)

@@ -26,7 +26,7 @@ from worker.llama.backend import LlamaBackend
 from worker.llama.process import memory
 from worker.llama.process.memory import return_pages
 from worker.llama.residency import placements
-from worker.memory.buffers import is_fused
+from worker.memory.cells import is_fused
 from worker.memory.plan import MemoryPlan
 from worker.model.calibration import DecisionCalibration
 from worker.model.config import ModelConfig

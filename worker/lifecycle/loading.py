@@ -16,16 +16,17 @@ from worker.llama import library
 from worker.llama.backend import LlamaBackend
 from worker.llama.calibrate import AttentionShape, calibration
 from worker.llama.companion import Companion, DraftModel, Heads
-from worker.llama.context import ContextOptions
+from worker.llama.context import PLAIN_ROWS, ContextOptions
 from worker.llama.guides.guides import Guides
 from worker.llama.process import openmp
 from worker.llama.process.memory import stay_small
 from worker.llama.residency import kernels_of, placements
 from worker.llama.weights import LoadOptions, Weights
-from worker.memory.buffers import CACHE_ENCODINGS, CHUNK_OUTPUTS, plain_rows
+from worker.memory.cells import CACHE_ENCODINGS, cell_widths, is_fused
+from worker.memory.contexts import CELL_STEP, CHUNK_OUTPUTS
 from worker.memory.embedding import EmbeddingShape, embedding_shape
 from worker.memory.offload import HOST
-from worker.memory.plan import CELL_STEP, MemoryPlan
+from worker.memory.plan import MemoryPlan
 from worker.model.config import ModelConfig
 from worker.settings import Settings
 
@@ -82,9 +83,10 @@ def open_backend(
         chunk_outputs=chunk_outputs,
         threads=threads,
         threads_batch=_threads(settings.threads_batch or threads),
-        plain_rows=0 if config.only_embeds else _plain_rows(settings, prepared),
+        plain_rows=PLAIN_ROWS if _takes_plain(settings, prepared) else 0,
+        plain_bytes=plan.compute_bytes,
         purpose="text beside heads" if prepared.uses_heads else "text",
-        states_kept=prepared.states_kept,
+        states_kept=plan.states_kept,
         control=prepared.control,
     )
     shape = embedding_shape(config, settings, plan.num_cells)
@@ -133,14 +135,30 @@ def _threads(wanted: int) -> int:
     return threads
 
 
-def _plain_rows(settings: Settings, prepared: Prepared) -> int:
-    """Rows of plain attention, where it may be and takes less time; not measured on a GPU. Rows of
-    a picture that look at each other want a whole step, which plain attention has no room for."""
+def may_be_plain(config: ModelConfig, settings: Settings) -> bool:
+    """Whether attention may be plain: unless the user has chosen, where a quantised cache needs
+    fused attention, and in models that are more than layers of one kind which look at all cells."""
+    types = (settings.cache_type_k, settings.cache_type_v)
+    is_open = settings.flash_attn == "auto" and is_fused(config, "auto")
+    is_simple = not (config.recurrent or config.sliding_window or config.key_length_mla)
+    return (
+        is_open
+        and is_simple
+        and not (config.only_embeds or settings.uses_heads)
+        and not any(CACHE_ENCODINGS[name].quantized for name in types)
+        and len(set(cell_widths(config))) == 1
+    )
+
+
+def _takes_plain(settings: Settings, prepared: Prepared) -> bool:
+    """Whether plain attention takes less time; not measured on a GPU. Rows of a picture that look
+    at each other want a whole step, which plain attention has no room for."""
     if prepared.devices.chosen or prepared.uses_heads or prepared.projector is not None:
-        return 0
-    rows = plain_rows(prepared.config, settings, prepared.plan.num_cells)
-    found = calibration(attention_shape(prepared.config, settings)) if rows else None
-    return rows if found is not None and found.attention == "plain" else 0
+        return False
+    if not may_be_plain(prepared.config, settings):
+        return False
+    found = calibration(attention_shape(prepared.config, settings))
+    return found is not None and found.attention == "plain"
 
 
 def attention_shape(config: ModelConfig, settings: Settings) -> AttentionShape:

@@ -5,9 +5,9 @@ So native code reads the weights while Python imports what comes after them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -19,9 +19,9 @@ from worker.llama import hidden_states, library, rpc
 from worker.llama.packing import packed_encodings
 from worker.llama.process import death
 from worker.llama.weights import LoadOptions, Weights
-from worker.memory.companions import num_states_kept
+from worker.memory.contexts import AskBuffers
 from worker.memory.offload import placements
-from worker.memory.plan import AskBuffers, MemoryPlan, check_room, estimate, plan_memory
+from worker.memory.plan import MemoryPlan, check_fit, check_room, estimate, is_ample
 from worker.model.adapter import AdapterConfig
 from worker.model.architectures import doubt
 from worker.model.config import ModelConfig, load_config
@@ -45,7 +45,6 @@ class Prepared(msgspec.Struct, frozen=True):
     """What is decided before anything is loaded.
 
     guesses who guesses tokens: auto, none, ngram, model, mtp or both
-    states_kept  before the last one by each sequence of a recurrent model, to drop wrong guesses
     draft   the model that does, or None
     adapters  of the model, that requests can choose
     control   vector that is added for all of them
@@ -56,7 +55,6 @@ class Prepared(msgspec.Struct, frozen=True):
     devices: Devices
     plan: MemoryPlan
     guesses: str = "none"
-    states_kept: int = 0
     draft: ModelConfig | None = None
     adapters: tuple[Adapter, ...] = ()
     control: ControlVector | None = None
@@ -87,18 +85,84 @@ def prepare(path: Path, settings: Settings, *, sees: bool = True) -> Prepared:
     control = _load_control(config, settings)
     beside = [adapter.config for adapter in adapters]
     memory = memory_with(devices)
-    settings = with_heads(config, settings, memory, beside)
     projector = find_projector(config, settings) if sees else None
-
-    def asking() -> AbstractContextManager[AskBuffers]:
+    fitting = Fitting(config, settings, memory, draft, beside, projector)
+    fitted = fitting.fit()
+    is_simple = config.recurrent is None and fitted.plan.newer is None
+    if not (is_simple and is_ample(fitted.plan, memory)):
         from worker.lifecycle import buffers  # brings the modules of a context
 
-        return buffers.asking(config, draft, heads=settings.uses_heads)
+        with buffers.asking(config, draft) as ask:
+            fitted = fitting.fit(ask)
+    fitted.tell()
+    check_fit(fitted.plan, config)
+    guesses = "none" if config.only_embeds else fitted.settings.guesses
+    return Prepared(config, devices, fitted.plan, guesses, draft, adapters, control, projector)
 
-    plan = plan_memory(config, settings, memory, draft, beside, projector, asking)
-    guesses = "none" if config.only_embeds else settings.guesses
-    kept = num_states_kept(config, settings)
-    return Prepared(config, devices, plan, guesses, kept, draft, adapters, control, projector)
+
+class Fitted(NamedTuple):
+    """The settings, with those who can guess in this build and in this memory, and the plan.
+
+    why_without  why the file's heads are not used, though they would be
+    """
+
+    settings: Settings
+    plan: MemoryPlan
+    why_without: str | None = None
+
+    def tell(self) -> None:
+        """Log what is not as the file promises."""
+        if self.why_without is not None:
+            log.get("load").warning("the file's MTP heads are not used", reason=self.why_without)
+
+
+class Fitting(NamedTuple):
+    """What is fitted to the memory."""
+
+    config: ModelConfig
+    settings: Settings
+    memory: machine.Memory
+    draft: ModelConfig | None = None
+    adapters: Sequence[AdapterConfig] = ()
+    projector: ProjectorConfig | None = None
+
+    def fit(self, ask: AskBuffers | None = None) -> Fitted:
+        """Heads that nobody named are used as `both` does, where they cost no context.
+
+        Raises UsageError where heads were asked for and the file has none, or guesses from the text
+        of a model that cannot forget them.
+        """
+        config, settings = self.config, self.settings
+        if settings.guesses == "ngram":
+            check_forgets(config, "--draft")
+        is_asked = settings.uses_heads
+        if is_asked:
+            check_heads(config)
+        elif settings.guesses != "auto":
+            return Fitted(settings, self._plan(settings, ask))
+        bare = msgspec.structs.replace(settings, draft="auto")
+        plan = self._plan(bare, ask)
+        if settings.guesses == "mtp" or (config.recurrent is not None and not plan.states_kept):
+            bare = msgspec.structs.replace(settings, draft="none")
+        if not is_asked and (settings.draft_model or config.only_embeds or why_no_heads(config)):
+            return Fitted(bare, plan)
+        why = hidden_states.why_missing()
+        if why is None:
+            if not is_asked:
+                settings = msgspec.structs.replace(settings, draft="both")
+            using = self._plan(settings, ask)
+            if is_asked or (using.fits and _sizes(using) == _sizes(plan)):
+                return Fitted(settings, using)
+            why = "they would take memory that the context needs"
+        return Fitted(bare, self._plan(bare, ask), why)
+
+    def _plan(self, settings: Settings, ask: AskBuffers | None) -> MemoryPlan:
+        draft, adapters, projector = self.draft, self.adapters, self.projector
+        return estimate(self.config, settings, self.memory, draft, adapters, projector, ask)
+
+
+def _sizes(plan: MemoryPlan) -> tuple[int, ...]:
+    return plan.num_cells, plan.num_slots, plan.gpu_layers
 
 
 def find_projector(config: ModelConfig, settings: Settings) -> ProjectorConfig | None:
@@ -218,43 +282,6 @@ def load_draft(config: ModelConfig, settings: Settings) -> ModelConfig | None:
     if settings.draft_model is None:
         return None
     return load_draft_config(Path(settings.draft_model), config)
-
-
-def with_heads(
-    config: ModelConfig,
-    settings: Settings,
-    memory: machine.Memory,
-    adapters: Iterable[AdapterConfig] = (),
-) -> Settings:
-    """The settings, with those who can guess in this build and in this memory.
-
-    Heads that nobody named are used as `both` does, where they cost no context.
-    Raises UsageError where heads were asked for and the file has none, or guesses from the text of
-    a model that cannot forget them.
-    """
-    if settings.guesses == "ngram":
-        check_forgets(config, "--draft")
-    is_asked = settings.uses_heads
-    if is_asked:
-        check_heads(config)
-    elif settings.guesses != "auto":
-        return settings
-    bare = msgspec.structs.replace(settings, draft="auto")
-    copies = config.recurrent is None or num_states_kept(config, bare)
-    if settings.guesses == "mtp" or not copies:
-        bare = msgspec.structs.replace(settings, draft="none")
-    if not is_asked and (settings.draft_model or config.only_embeds or why_no_heads(config)):
-        return bare
-    why = hidden_states.why_missing()
-    if why is None and not is_asked:
-        settings = msgspec.structs.replace(settings, draft="both")
-        plans = [estimate(config, each, memory, None, adapters) for each in (settings, bare)]
-        one, other = [(p.fits, p.num_cells, p.num_slots, p.gpu_layers) for p in plans]
-        why = None if one == other and one[0] else "they would take memory that the context needs"
-    if why is None:
-        return settings
-    log.get("load").warning("the file's MTP heads are not used", reason=why)
-    return bare
 
 
 def find_devices(settings: Settings) -> Devices:

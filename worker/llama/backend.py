@@ -31,8 +31,8 @@ from worker.llama.states.slots import SlotStates
 from worker.llama.states.state import SavedState, StateForm
 from worker.llama.vocab import Vocab
 from worker.llama.weights import LoadOptions, Weights
+from worker.memory.contexts import whole_cells
 from worker.memory.embedding import EmbeddingShape
-from worker.memory.plan import whole_cells
 
 # Rows of the warm-up on a GPU, where several rows take other kernels, loaded at their first use.
 _WARM_ROWS = 4

@@ -18,14 +18,17 @@ from worker.llama.graph import Callback
 from worker.llama.library import native
 from worker.llama.residency import cache_residency, check_cells
 from worker.llama.weights import Weights
-from worker.memory.buffers import CHUNK_OUTPUTS
-from worker.memory.plan import CELL_STEP, whole_cells
+from worker.memory.contexts import CELL_STEP, CHUNK_OUTPUTS, whole_cells
 from worker.model.control_vector import ControlVector
 
 _TYPES = {encoding.name.lower(): number for number, encoding in ENCODINGS.items()}
 _FLASH = {"auto": -1, "off": 0, "on": 1}
 MAX_SLOTS = native.llama_max_parallel_sequences()
 _OUT_OF_CELLS = 1
+# Rows of a step's part. Plain attention writes a score for each head, row and cell, so 512 rows of
+# a Llama-1B with 8,192 cells take 537 MB. 512 tokens after 1,400 others take 0.99 s in parts
+# of 32 rows and 1.11 s at once (125M), after 700 others 9.1 s in parts of 32 and 8.4 s of 16 (1B).
+PLAIN_ROWS, _FEWEST_PLAIN = 64, 16
 _HEADS = native.LLAMA_CONTEXT_TYPE_MTP
 _RANK = native.LLAMA_POOLING_TYPE_RANK
 
@@ -39,6 +42,8 @@ class ContextOptions(msgspec.Struct, frozen=True, kw_only=True):
     chunk_outputs rows of a prompt whose logits one batch may ask for, besides one of each slot
     plain_rows    attention is plain where a row looks at its own sequence's cells only, so many
                   rows at once; 0: it is as `flash_attn` says
+    plain_bytes   that the compute buffers may take for it: of fewer rows at once, or as
+                  `flash_attn` says, if they would take more
     yarn          YaRN's extrapolation and attention factors, slow and fast beta; below 0: as usual
     purpose       "text"; "heads": of the model's own heads, which guess; "text beside heads": that
                   gives the hidden states which they read
@@ -59,6 +64,7 @@ class ContextOptions(msgspec.Struct, frozen=True, kw_only=True):
     cache_type_v: str = "f16"
     flash_attn: str = "auto"
     plain_rows: int = 0
+    plain_bytes: int = 1 << 62
     yarn: tuple[float, float, float, float] = (-1.0, -1.0, -1.0, -1.0)
     purpose: Literal["text", "heads", "text beside heads", "vectors", "scores"] = "text"
     states_kept: int = 0
@@ -109,13 +115,28 @@ class Context:
         is_t5 = native.llama_model_has_encoder(weights.handle)
         self._call = native.llama_encode if is_t5 else native.llama_decode
         self.unified = options.unified or not self.stream_cells
+        self._use_rows(options.plain_rows)
         self._create()
+        while not self.fused and self._compute_bytes > options.plain_bytes:
+            self.close()
+            self._use_rows(self.options.plain_rows // 2)
+            self._create()
         capacity = native.llama_n_batch(self.handle)
         most = min(options.num_slots + options.chunk_outputs, capacity)
         self.batch = Batch(capacity, max_outputs=most)
         self._batch = _wire(self.batch)
         saved = native.llama_n_rs_seq(self.handle)
         self.takes_back = saved if weights.is_recurrent else capacity
+
+    def _use_rows(self, plain_rows: int) -> None:
+        """Plain attention in parts of so many rows, if each slot's row has room in one."""
+        enough = plain_rows >= max(_FEWEST_PLAIN, self.num_slots)
+        rows = plain_rows if enough else 0
+        self.options = msgspec.structs.replace(self.options, plain_rows=rows)
+
+    @property
+    def _compute_bytes(self) -> int:
+        return sum(nbytes for _, nbytes in self.residency.compute_buffers)
 
     @property
     def num_streams(self) -> int:

@@ -18,7 +18,7 @@ from worker.gguf.quant import ENCODINGS
 from worker.llama import library
 from worker.llama.packing import packed_encodings
 from worker.machine import human_bytes
-from worker.memory.buffers import PIECE_ROWS
+from worker.memory.contexts import PIECE_ROWS
 from worker.memory.offload import Part, Placement, device_for
 
 if TYPE_CHECKING:  # the load begins before the engine is imported

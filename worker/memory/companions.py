@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import msgspec
-
 from worker.machine import PackedEncoding
-from worker.memory.buffers import (
-    compute_bytes,
-    kv_bytes_per_token,
-    step_bytes,
-    weights_bytes,
-)
-from worker.memory.saved_states import state_bytes
+from worker.memory.contexts import ContextBytes
+from worker.memory.weights import weights_bytes
 from worker.model.adapter import AdapterConfig
 from worker.model.config import ModelConfig
 from worker.model.drafts import can_forget
@@ -37,11 +30,13 @@ _COPY_LENGTH, _SHORT_COPY_LENGTH = 15, 3
 _SMALL_STATE = 0.005
 
 
-def num_states_kept(config: ModelConfig, settings: Settings) -> int:
+def num_states_kept(config: ModelConfig, settings: Settings, nbytes: int) -> int:
     """States that each sequence of a recurrent model keeps beside the last one, so that as many
     wrong guesses can be dropped; 0: none, which goes for models with cells only too.
 
     Without an option guesses are copied only where the states are small.
+
+    nbytes: of the state of one sequence
     """
     if config.recurrent is None or not can_forget(config) or config.only_embeds:
         return 0
@@ -49,7 +44,7 @@ def num_states_kept(config: ModelConfig, settings: Settings) -> int:
         wanted = HEAD_LENGTH
     elif settings.guesses == "none":
         wanted = 0
-    elif state_bytes(config) <= _SMALL_STATE * config.size_bytes:
+    elif nbytes <= _SMALL_STATE * config.size_bytes:
         wanted = _COPY_LENGTH
     else:
         is_asked = settings.guesses != "auto" or settings.draft_model
@@ -72,27 +67,20 @@ def adapters_bytes(adapters: Iterable[AdapterConfig]) -> int:
 
 
 def draft_bytes(
-    draft: ModelConfig, settings: Settings, num_cells: int, packed: Iterable[PackedEncoding]
+    draft: ModelConfig, settings: Settings, context: ContextBytes, packed: Iterable[PackedEncoding]
 ) -> int:
-    """Bytes of its weights, context, one row of logits a sequence, vocabulary.
-
-    num_cells: of the model that it guesses for; it gets as many
-    """
+    """Bytes of its weights, context, one row of logits a sequence, vocabulary."""
     return (
         weights_bytes(draft, packed)
-        + context_bytes(draft, settings, num_cells)
+        + sum(context)
         + 4 * draft.vocab_size * settings.slots
         + draft.vocab_size * _TOKEN_BYTES
     )
 
 
-def context_bytes(config: ModelConfig, settings: Settings, num_cells: int) -> int:
-    """Bytes of the cells and the compute buffer, as they are estimated."""
-    step = step_bytes(config, settings, num_cells)
-    return num_cells * kv_bytes_per_token(config, settings) + compute_bytes(step)
-
-
-def heads_bytes(config: ModelConfig, settings: Settings, num_cells: int) -> int:
+def heads_bytes(
+    config: ModelConfig, settings: Settings, num_cells: int, context: ContextBytes
+) -> int:
     """Bytes of the context and logits of MTP heads.
 
     The model's hidden states, 4 bytes an element, wait in host memory until the heads are asked:
@@ -101,24 +89,7 @@ def heads_bytes(config: ModelConfig, settings: Settings, num_cells: int) -> int:
     """
     states = num_cells + 2 * max(settings.batch_size, settings.slots)
     return (
-        context_bytes(heads_model(config), settings, num_cells)
+        sum(context)
         + 4 * config.vocab_size * settings.slots * HEAD_OUTPUTS
         + 4 * config.embedding * states
-    )
-
-
-def heads_model(config: ModelConfig) -> ModelConfig:
-    """The heads as if they were all layers of a model: each has attention."""
-    count = config.nextn_layers
-    return msgspec.structs.replace(
-        config,
-        architecture="llama",
-        layers=count,
-        heads=(config.max_heads,) * count,
-        kv_heads=(config.max_kv_heads,) * count,
-        nextn_layers=0,
-        recurrent=None,
-        sliding_window=0,
-        sliding_pattern=(),
-        shared_kv_layers=0,
     )

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from worker.memory.buffers import (
-    CACHE_ENCODINGS,
-    Step,
-    compute_bytes,
-    kv_bytes_per_token,
-    output_bytes,
-    step_bytes,
-)
-from worker.memory.saved_states import state_bytes
+from worker.memory.cells import CACHE_ENCODINGS
 from worker.model.config import ModelConfig
 from worker.model.vectors import LONGEST_IN_PARTS, pooling_of
 from worker.settings import Settings
@@ -32,8 +24,6 @@ _SHORT_ROWS = 48
 _SCORE_BYTES = 320 << 20
 # Encoders for which llama.cpp makes cells all the same.
 _WITH_CELLS = frozenset({"llama-embed", "t5encoder"})
-# Each head adds a number for each distance to its scores.
-_BIASED = frozenset({"t5encoder"})
 
 
 class EmbeddingShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,47 +106,6 @@ def longest_text(config: ModelConfig) -> int:
     return min(config.context, LONGEST_IN_PARTS if in_parts else LONGEST_WHOLE)
 
 
-class EmbeddingBytes(msgspec.Struct, frozen=True):
-    """What the context takes; `step` has the tensors of a step."""
-
-    kv: int
-    recurrent: int
-    output: int
-    step: Step
-
-    @property
-    def total(self) -> int:
-        """Where one device computes everything."""
-        return self.kv + self.recurrent + self.output + compute_bytes(self.step)
-
-
-def embedding_bytes(
-    config: ModelConfig, settings: Settings, shape: EmbeddingShape
-) -> EmbeddingBytes:
-    """As llama.cpp allocates it, once the longest texts have come."""
-    rows = shape.rows
-    settings = msgspec.structs.replace(
-        settings,
-        parallel=shape.inputs,
-        batch_size=rows,
-        ubatch_size=rows,
-        flash_attn=shape.flash_attn,
-    )
-    step = step_bytes(config, settings, shape.cells, chunk_outputs=rows)
-    if config.kind == "encoder":  # nothing computes logits
-        mask = 4 * rows * rows
-        # It is made in F32 at first; layers with a window have their own.
-        more = mask * ((shape.flash_attn != "off") + (config.sliding_window > 0))
-        if config.architecture in _BIASED:
-            more += mask * (1 + 2 * config.max_heads)
-        step = msgspec.structs.replace(
-            step, mask=step.mask + more, block=step.block + more, output=step.rows
-        )
-    return EmbeddingBytes(
-        kv=shape.cells * kv_bytes_per_token(config, settings) if shape.has_cells else 0,
-        recurrent=shape.inputs * state_bytes(config),
-        output=output_bytes(config, settings, shape.cells, chunk_outputs=rows)
-        + 4 * rows * config.vectors.width
-        + 4 * shape.short_rows * (config.vocab_size + config.vectors.width),
-        step=step,
-    )
+def output_bytes(config: ModelConfig, shape: EmbeddingShape) -> int:
+    """Bytes of what is computed of each row: its vector, and room for logits that nobody reads."""
+    return 4 * (shape.rows + shape.short_rows) * (config.vocab_size + config.vectors.width)

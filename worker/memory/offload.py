@@ -20,7 +20,8 @@ import msgspec
 
 from worker.gguf.splits import open_header
 from worker.machine import DeviceMemory, Memory
-from worker.memory.buffers import Step, token_embedding
+from worker.memory.estimate import Step
+from worker.memory.weights import token_embedding
 from worker.model.config import ModelConfig
 from worker.settings import Settings
 

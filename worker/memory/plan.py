@@ -1,45 +1,44 @@
 """ModelConfig + Settings -> MemoryPlan: what a worker will hold, and the context that fits.
 
-The plan counts what llama.cpp allocates and what the process itself needs. If the library can be
-asked (`AskBuffers`), it tells what contexts take. Else that is estimated (`buffers.py`,
-`layers.py`), as it is of sizes between those that were asked. `benchmarks/memory_plan.py` compares
-the plan with what llama.cpp reports and with the resident memory.
+The plan counts what llama.cpp allocates and what the process itself needs. What contexts take the
+library says if it can be asked; else the estimate of `estimate.py` does.
+`benchmarks/memory_plan.py` compares the plan with what llama.cpp reports and with the resident
+memory.
 """
 
 from __future__ import annotations
 
-import bisect
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 
 from worker.errors import DoesNotFitError
 from worker.limits import MEDIA_KEPT, MEDIA_LENT
 from worker.machine import Memory, human_bytes
-from worker.memory.buffers import (
-    CHUNK_OUTPUTS,
-    PIECE_ROWS,
-    check_cache_types,
-    compute_bytes,
-    kv_bytes_per_token,
-    output_bytes,
-    step_bytes,
-    used_bytes,
-    weights_bytes,
-)
+from worker.memory.cells import check_cache_types
 from worker.memory.companions import (
     HEAD_LENGTH,
     adapters_bytes,
-    context_bytes,
     draft_bytes,
     heads_bytes,
-    heads_model,
     num_states_kept,
     room_bytes,
 )
-from worker.memory.embedding import EmbeddingShape, embedding_bytes, embedding_shape, longest_text
+from worker.memory.contexts import (
+    CELL_STEP,
+    CHUNK_OUTPUTS,
+    PIECE_ROWS,
+    AskBuffers,
+    Wanted,
+    cell_bytes,
+    own_cells,
+    remember,
+    vector_bytes,
+    whole_cells,
+)
+from worker.memory.embedding import embedding_shape, longest_text, output_bytes
+from worker.memory.estimate import estimator, step_bytes
 from worker.memory.offload import (
     HOST,
     Moved,
@@ -50,15 +49,14 @@ from worker.memory.offload import (
     named_tensors,
     place,
 )
-from worker.memory.saved_states import MIB, copy_bytes, memory_limit, state_bytes
+from worker.memory.saved_states import MIB, copy_bytes, memory_limit
+from worker.memory.weights import weights_bytes
 from worker.model.adapter import AdapterConfig
 from worker.model.architectures import doubt
 from worker.model.config import ModelConfig
 from worker.model.projector import ProjectorConfig
 from worker.settings import Settings
 
-# llama.cpp rounds a context up to this many cells.
-CELL_STEP = 256
 MIN_CELLS = 512
 # One default for all machines: most models were trained on this much, and a CPU already takes
 # minutes to read such a prompt. Who needs more must ask, because neighbours lose the memory.
@@ -78,16 +76,13 @@ _BUSY_BYTES = 15 << 20
 
 # Layers are offloaded as long as the context can be this long; else fewer layers are.
 OFFLOADING_CELLS = 4096
-_TIGHT = 0.9
-# The answers are right for the sizes of one plan, and may make it another plan.
-_ROUNDS = 3
-# It is not asked of more cells, for each of which llama.cpp takes memory even then. Beyond them
-# the buffers grow in proportion.
-_ASKED_CELLS = 1 << 18
-# Parts whose buffers are estimated, unless llama.cpp is asked; it does not tell the last one's.
-_ESTIMATED: tuple[Part, ...] = ("compute", "draft", "embedding", "projector")
-# A size is logged in steps of 10 KiB, of cells for each kind of layer.
-_ROUNDING = 4 * 10_486
+# An estimate that takes no more of the memory has decided nothing.
+_AMPLE = 0.5
+# Parts that are estimated: in any case; beside GPUs, where the CPU's buffers are no answer; unless
+# llama.cpp is asked.
+_ALWAYS: tuple[Part, ...] = ("projector",)
+_BESIDE_GPUS: tuple[Part, ...] = ("compute", "draft", "embedding", *_ALWAYS)
+_UNASKED: tuple[Part, ...] = ("kv", "recurrent", *_BESIDE_GPUS)
 
 
 class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,8 +115,10 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
                         most, and no states are copied.
     kv_bytes_per_token  what one more cell of context costs in the KV cache
     devices             the same bytes by device
-    is_asked            llama.cpp said what contexts take; else it is estimated
-    estimated           parts whose buffers are estimated
+    states_kept         states of a recurrent model before the last one that each sequence keeps, to
+                        drop wrong guesses
+    is_asked            llama.cpp said what contexts take on the CPU; else it is estimated
+    estimated           parts that are estimated
     newer               what is not known, for the architecture is newer than the worker; None: all
                         is
     """
@@ -151,66 +148,31 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     kv_bytes_per_token: int
     fits: bool
     devices: tuple[Placement, ...]
+    states_kept: int = 0
     is_asked: bool = False
     estimated: tuple[Part, ...] = ()
     newer: str | None = None
 
 
-class ContextBytes(NamedTuple):
-    """Bytes that llama.cpp allocates for a context: cells, recurrent states, compute buffers."""
+class _Case(NamedTuple):
+    """A model, and what is loaded beside it."""
 
-    kv: int
-    recurrent: int
-    compute: int
-
-
-class AskBuffers(Protocol):
-    """Asks the library for the buffers of a context.
-
-    unified        one pool of cells; else each slot has its own, as far as there are enough
-    chunk_outputs  see `ContextOptions`
-    shape          of a context for vectors
-    beside         of what guesses tokens: the draft model, or the model's heads
-    """
-
-    def __call__(
-        self,
-        settings: Settings,
-        num_cells: int,
-        *,
-        unified: bool = True,
-        chunk_outputs: int,
-        shape: EmbeddingShape | None = None,
-        beside: bool = False,
-    ) -> ContextBytes: ...
-
-
-class _Said(NamedTuple):
-    """What the library said of a plan.
-
-    per_token  bytes of a cell
-    state      bytes of the recurrent state of a sequence
-    compute    bytes that the compute buffer is larger than estimated, of the whole context, of the
-               one for vectors beside it, and at first
-    draft      bytes that the context of a draft model or heads is larger than estimated
-    """
-
-    per_token: int
-    state: int
-    compute: int
-    vectors: int
-    first: int
-    draft: int = 0
-
-
-class _Beside(NamedTuple):
-    """What is loaded beside the model."""
-
+    config: ModelConfig
+    memory: Memory
     draft: ModelConfig | None
     adapters: tuple[AdapterConfig, ...]
     named: tuple[Moved, ...]
     projector: ProjectorConfig | None
-    said: _Said | None = None
+    ask: AskBuffers
+    is_asked: bool
+
+
+class _Parts(NamedTuple):
+    """Bytes of each part on the host alone, of a cell, and the number of states kept."""
+
+    nbytes: dict[Part, int]
+    cell: int
+    kept: int
 
 
 def plan_memory(
@@ -220,21 +182,19 @@ def plan_memory(
     draft: ModelConfig | None = None,
     adapters: Iterable[AdapterConfig] = (),
     projector: ProjectorConfig | None = None,
-    asking: Callable[[], AbstractContextManager[AskBuffers]] | None = None,
+    ask: AskBuffers | None = None,
 ) -> MemoryPlan:
-    """The plan for this model. Raises UsageError or DoesNotFitError.
-
-    asking: opens what is asked, if an error of the estimate could decide whether the plan fits, or
-    if the architecture is newer than the worker
-    """
-    adapters = tuple(adapters)
-    plan = estimate(config, settings, memory, draft, adapters, projector)
-    is_tight = not plan.fits or plan.total_bytes > _TIGHT * plan.available_bytes
-    if asking is not None and (is_tight or plan.newer) and not memory.devices:
-        with asking() as ask:
-            plan = estimate(config, settings, memory, draft, adapters, projector, ask)
+    """What `estimate` returns. Raises UsageError, DoesNotFitError unless it fits."""
+    plan = estimate(config, settings, memory, draft, adapters, projector, ask)
     check_fit(plan, config)
     return plan
+
+
+def is_ample(plan: MemoryPlan, memory: Memory) -> bool:
+    """Whether there is so much memory that no error of an estimate has decided anything."""
+    pairs = zip(_needs(plan.devices, memory), _rooms(memory), strict=True)
+    has_gpu_layers = bool(plan.gpu_layers) or not memory.devices
+    return plan.fits and has_gpu_layers and all(need <= _AMPLE * room for need, room in pairs)
 
 
 def estimate(
@@ -250,7 +210,7 @@ def estimate(
 
     draft: the model that guesses tokens, or None
     adapters, projector: of the model
-    ask: of the model, and of what guesses, on the CPU; beside GPUs it is not asked
+    ask: of the model, and of what guesses, on the CPU; None: they are estimated
 
     What the settings leave open is chosen in this order:
 
@@ -267,86 +227,23 @@ def estimate(
     Raises UsageError for cache types that this model cannot have.
     """
     check_cache_types(config, settings)
-    beside = _Beside(draft, tuple(adapters), named_tensors(config, settings), projector)
-    plan = _fit(config, settings, memory, beside)
-    for _ in range(_ROUNDS if ask is not None and not memory.devices else 0):
-        assert ask is not None
-        sizes = plan.num_cells, plan.num_slots
-        beside = beside._replace(said=_ask_sizes(config, settings, plan, ask, draft))
-        plan = _fit(config, settings, memory, beside)
-        if (plan.num_cells, plan.num_slots) == sizes:
-            break
-    return plan
-
-
-def _ask_sizes(
-    config: ModelConfig,
-    settings: Settings,
-    plan: MemoryPlan,
-    ask: AskBuffers,
-    draft: ModelConfig | None,
-) -> _Said:
-    """What the library says of a plan's sizes."""
-    slots, cells = plan.num_slots, min(plan.num_cells, _ASKED_CELLS)
-    settings = msgspec.structs.replace(settings, parallel=slots)
-    shape, vectors = embedding_shape(config, settings, cells), 0
-    per_token = kv_bytes_per_token(config, settings)
-    if shape is not None:
-        found = ask(settings, cells, chunk_outputs=shape.rows, shape=shape)
-        estimated = embedding_bytes(config, settings, shape)
-        vectors = found.compute - compute_bytes(estimated.step)
-        if config.only_embeds:
-            state = _bytes_each(found.recurrent, shape.inputs, state_bytes(config))
-            cells = shape.cells if shape.has_cells else 0
-            return _Said(_bytes_each(found.kv, cells, per_token), state, vectors, 0, vectors)
-    whole = ask(settings, cells, chunk_outputs=CHUNK_OUTPUTS)
-    pieces = msgspec.structs.replace(settings, ubatch_size=min(settings.ubatch_size, PIECE_ROWS))
-    first = ask(pieces, cells, unified=False, chunk_outputs=0)
-    own = _own(cells, slots)
-    more = outputs = 0
-    if draft is None and settings.uses_heads:
-        draft, outputs = heads_model(config), HEAD_LENGTH * slots
-    if draft is not None:
-        found = ask(settings, cells, chunk_outputs=outputs, beside=True)
-        more = found.kv + found.compute - context_bytes(draft, settings, cells)
-    return _Said(
-        _bytes_each(whole.kv, cells, per_token),
-        _bytes_each(whole.recurrent, slots, _states(config, settings)),
-        whole.compute - compute_bytes(step_bytes(config, settings, cells)),
-        vectors,
-        first.compute - used_bytes(config, settings, cells, seen_cells=own),
-        more,
+    named, asked = named_tensors(config, settings), remember(ask or estimator(config, draft))
+    case = _Case(
+        config, memory, draft, tuple(adapters), named, projector, asked, is_asked=ask is not None
     )
-
-
-def _bytes_each(nbytes: int, count: int, estimated: int) -> int:
-    """Bytes for each of `count`: what is estimated, if that is the same but for rounding."""
-    return estimated if abs(nbytes - count * estimated) <= _ROUNDING else nbytes // count
-
-
-def _states(config: ModelConfig, settings: Settings) -> int:
-    """Bytes of the recurrent states of a sequence."""
-    return (1 + num_states_kept(config, settings)) * state_bytes(config)
-
-
-def _own(num_cells: int, slots: int) -> int:
-    """Cells of each slot while it has its own."""
-    return num_cells // slots // CELL_STEP * CELL_STEP or num_cells
-
-
-def _fit(config: ModelConfig, settings: Settings, memory: Memory, beside: _Beside) -> MemoryPlan:
-    slots, layers, experts = _fit_slots_and_layers(config, settings, memory, beside)
+    slots, layers, experts = _fit_slots_and_layers(case, settings)
     settings = msgspec.structs.replace(settings, parallel=slots, cpu_moe=experts)
-    if settings.ctx_size is not None:
-        num_cells = settings.ctx_size
-    else:
-        fitting = _longest(config, settings, memory, beside, layers, DEFAULT_SHARE)
-        num_cells = max(MIN_CELLS, min(_default_cells(config, settings), fitting))
-    plan = _sum(config, settings, memory, beside, whole_cells(num_cells), layers)
+    num_cells = settings.ctx_size
+    if num_cells is None:
+        num_cells = _default_cells(config, settings)
+        if not _fits(case, settings, num_cells, layers, DEFAULT_SHARE):
+            fitting = _longest(case, settings, layers, DEFAULT_SHARE)
+            num_cells = max(MIN_CELLS, min(num_cells, fitting))
+    plan = _plan(case, settings, whole_cells(num_cells), layers)
     return msgspec.structs.replace(
         plan,
-        max_cells=_longest(config, settings, memory, beside, layers, 1),
-        max_slots=slots if plan.fits else _most_slots(config, settings, memory, beside, plan),
+        max_cells=_longest(case, settings, layers, 1),
+        max_slots=slots if plan.fits else _most_slots(case, settings, plan),
     )
 
 
@@ -355,11 +252,6 @@ def media_bytes(config: ModelConfig, settings: Settings, num_cells: int) -> int:
     body, and its text."""
     held = MEDIA_LENT.most * num_cells * 4 * config.embedding
     return held + (MEDIA_KEPT.most + 2 * settings.max_media_body) * MIB
-
-
-def whole_cells(num_cells: int) -> int:
-    """So many cells, or as many more as llama.cpp makes of them."""
-    return -(-num_cells // CELL_STEP) * CELL_STEP
 
 
 def check_fit(plan: MemoryPlan, config: ModelConfig) -> None:
@@ -400,113 +292,204 @@ def _default_cells(config: ModelConfig, settings: Settings) -> int:
     return min(config.context * settings.slots or DEFAULT_CELLS, DEFAULT_CELLS)
 
 
-def _fit_slots_and_layers(
-    config: ModelConfig, settings: Settings, memory: Memory, beside: _Beside
-) -> tuple[int, int, int]:
+def _fit_slots_and_layers(case: _Case, settings: Settings) -> tuple[int, int, int]:
     """The most sequences that leave room for a useful context, and the most layers on GPUs with
     so many sequences, with the fewest whose experts stay on the CPU."""
     slots = layers = experts = 0
     for slots in [settings.parallel] if settings.parallel else range(settings.slots, 0, -1):
         given = msgspec.structs.replace(settings, parallel=slots, cache_ram=None)
-        for layers, experts in layers_to_try(config, settings, memory):
+        for layers, experts in layers_to_try(case.config, settings, case.memory):
             given = msgspec.structs.replace(given, cpu_moe=experts)
-            useful = min(_default_cells(config, given), OFFLOADING_CELLS) if layers else MIN_CELLS
-            cells = whole_cells(settings.ctx_size or useful)
-            if _sum(config, given, memory, beside, cells, layers).fits:
+            default = _default_cells(case.config, given)
+            useful = min(default, OFFLOADING_CELLS) if layers else MIN_CELLS
+            if _fits(case, given, settings.ctx_size or useful, layers):
                 return slots, layers, experts
     return slots, layers, experts
 
 
-def _most_slots(
-    config: ModelConfig,
-    settings: Settings,
-    memory: Memory,
-    beside: _Beside,
-    plan: MemoryPlan,
-) -> int:
+def _fits(
+    case: _Case, settings: Settings, num_cells: int, gpu_layers: int, share: float = 1
+) -> bool:
+    """Whether so many cells take at most this share of the memory."""
+    needs = _context_needs(case, settings, whole_cells(num_cells), gpu_layers)
+    host, *others = _rooms(case.memory)
+    rooms = (host - (settings.cache_ram or 0) * MIB, *others)
+    return all(need <= share * room for need, room in zip(needs, rooms, strict=True))
+
+
+def _most_slots(case: _Case, settings: Settings, plan: MemoryPlan) -> int:
     """The most sequences, fewer than the plan has, that fit with its context; 0: none fit."""
     for slots in range(plan.num_slots - 1, 0, -1):
         fewer = msgspec.structs.replace(settings, parallel=slots)
-        if _sum(config, fewer, memory, beside, plan.num_cells, plan.gpu_layers).fits:
+        if _fits(case, fewer, plan.num_cells, plan.gpu_layers):
             return slots
     return 0
 
 
-def _sum(
-    config: ModelConfig,
+def _longest(case: _Case, settings: Settings, gpu_layers: int, share: float) -> int:
+    """The longest context, a multiple of CELL_STEP, that takes at most `share` of the memory that
+    the model, and a cache that was asked for, leave; 0: none fits.
+
+    What contexts take is nearly linear in their cells, so the false position (in its Illinois form)
+    meets the last that fits after a few questions.
+    """
+    bare = _context_needs(case, settings, CELL_STEP, gpu_layers)
+    cache = (settings.cache_ram or 0) * MIB
+    bare[0] += cache
+    limits = [
+        least + share * (room - least)
+        for least, room in zip(bare, _rooms(case.memory), strict=True)
+    ]
+
+    def excess(steps: int) -> float:
+        host, *others = _context_needs(case, settings, steps * CELL_STEP, gpu_layers)
+        pairs = zip((host + cache, *others), limits, strict=True)
+        return max(need - limit for need, limit in pairs)
+
+    low, high = 1, MAX_CELLS // CELL_STEP
+    under, over = excess(low), excess(high)
+    if under > 0:
+        return 0
+    if over <= 0:
+        return high * CELL_STEP
+    last = 0
+    while high - low > 1:
+        middle = low + int((high - low) * under / (under - over))
+        middle = min(max(middle, low + 1), high - 1)
+        found = excess(middle)
+        if found <= 0:
+            low, under = middle, found
+            over /= 1 + (last < 0)
+            last = -1
+        else:
+            high, over = middle, found
+            under /= 1 + (last > 0)
+            last = 1
+    return low * CELL_STEP
+
+
+def _context_needs(case: _Case, settings: Settings, num_cells: int, gpu_layers: int) -> list[int]:
+    parts = _most_parts(case, settings, num_cells).nbytes
+    return _needs(_place(case, settings, num_cells, parts, gpu_layers), case.memory)
+
+
+def _place(
+    case: _Case,
     settings: Settings,
-    memory: Memory,
-    beside: _Beside,
     num_cells: int,
+    parts: dict[Part, int],
     gpu_layers: int,
-) -> MemoryPlan:
-    said, slots = beside.said, settings.slots
-    per_token = said.per_token if said else kv_bytes_per_token(config, settings)
-    step = step_bytes(config, settings, num_cells)
-    parts: dict[Part, int] = {
-        "weights": weights_bytes(config, memory.packed),
-        "kv": num_cells * per_token,
-        "recurrent": slots * (said.state if said else _states(config, settings)),
-        "compute": compute_bytes(step) + (said.compute if said else 0),
-        "output": output_bytes(config, settings, num_cells),
-        "copies": copy_bytes(config, settings, num_cells),
-        "process": process_bytes(config) + _BUSY_BYTES,
-    }
-    if beside.draft is not None:
-        parts["draft"] = draft_bytes(beside.draft, settings, num_cells, memory.packed)
-    elif settings.uses_heads:
-        parts["draft"] = heads_bytes(config, settings, num_cells)
-    if said and "draft" in parts:
-        parts["draft"] += said.draft
-    if beside.projector is not None:  # in a process that reads the vocabulary too
-        parts["projector"] = beside.projector.size_bytes + beside.projector.compute_bytes
+    *,
+    unified: bool = True,
+) -> tuple[Placement, ...]:
+    config, devices = case.config, case.memory.devices
+    shape = embedding_shape(config, settings, num_cells) if config.only_embeds else None
+    wanted = Wanted(settings=settings, num_cells=num_cells, unified=unified, shape=shape)
+    moved = moved_tensors(config, case.named, settings.cpu_moe or 0)
+    step = step_bytes(config, wanted)
+    return place(config, settings, devices, parts, step, gpu_layers, moved)
+
+
+def _most_parts(case: _Case, settings: Settings, num_cells: int) -> _Parts:
+    """What is held when all buffers are in use, and all sequences share the cells."""
+    config, ask, slots = case.config, case.ask, settings.slots
+    shape, cell, kept = embedding_shape(config, settings, num_cells), 0, 0
+    parts: dict[Part, int] = {"weights": weights_bytes(config, case.memory.packed)}
+    if config.only_embeds:  # there is no context for text
+        assert shape is not None
+        kv, recurrent, compute = vector_bytes(ask, settings, shape)
+        cell = kv // shape.cells
+        parts |= {"kv": kv, "recurrent": recurrent, "compute": compute}
+        parts |= {"output": output_bytes(config, shape), "copies": 0}
+    else:
+        cell, kept = cell_bytes(ask, settings), _states_kept(case, settings)
+        found = ask(Wanted(settings=settings, num_cells=num_cells, states_kept=kept))
+        state = found.recurrent // (slots * (1 + kept))
+        rows = min(num_cells, max(settings.batch_size, slots), slots + CHUNK_OUTPUTS)
+        parts |= {
+            "kv": num_cells * cell,
+            "recurrent": found.recurrent,
+            "compute": found.compute,
+            "output": 4 * config.vocab_size * rows,
+            "copies": copy_bytes(config, num_cells, cell, state),
+        }
+    parts["process"] = process_bytes(config) + _BUSY_BYTES
+    if case.draft is not None or settings.uses_heads:
+        outputs = HEAD_LENGTH * slots if case.draft is None else 0
+        found = ask(
+            Wanted(settings=settings, num_cells=num_cells, chunk_outputs=outputs, beside=True)
+        )
+        parts["draft"] = (
+            heads_bytes(config, settings, num_cells, found)
+            if case.draft is None
+            else draft_bytes(case.draft, settings, found, case.memory.packed)
+        )
+    if case.projector is not None:  # in a process that reads the vocabulary too
+        parts["projector"] = case.projector.size_bytes + case.projector.compute_bytes
         parts["process"] = 2 * parts["process"] + media_bytes(config, settings, num_cells)
-    taken = adapters_bytes(beside.adapters) + room_bytes(settings)
+    taken = adapters_bytes(case.adapters) + room_bytes(settings)
     if settings.control_vector:
         taken += 4 * config.layers * config.embedding
     if taken:
         parts["adapters"] = taken
-    if (shape := embedding_shape(config, settings, num_cells)) is not None:
-        taken = embedding_bytes(config, settings, shape)
-        if config.only_embeds:  # there is no other context
-            step, per_token = taken.step, per_token if shape.has_cells else 0
-            parts |= {
-                "kv": per_token * shape.cells,
-                "recurrent": said.state * shape.inputs if said else taken.recurrent,
-                "compute": compute_bytes(step) + (said.compute if said else 0),
-                "output": taken.output,
-                "copies": 0,
-            }
-        else:
-            parts["embedding"] = taken.total + (said.vectors if said else 0)
-    moved = moved_tensors(config, beside.named, settings.cpu_moe or 0)
-    devices = place(config, settings, memory.devices, parts, step, gpu_layers, moved)
-    sums = {part: sum(p.nbytes for p in devices if p.part == part) for part in parts}
-    total = sum(sums.values())
-    parts["process"] -= _BUSY_BYTES * (1 + (beside.projector is not None))
+    if shape is not None and not config.only_embeds:
+        found = vector_bytes(ask, settings, shape)
+        parts["embedding"] = sum(found) + output_bytes(config, shape)
+    return _Parts(parts, cell, kept)
+
+
+def _states_kept(case: _Case, settings: Settings) -> int:
+    if case.config.recurrent is None:
+        return 0
+    alone = msgspec.structs.replace(settings, parallel=1)
+    state = case.ask(Wanted(settings=alone, num_cells=CELL_STEP)).recurrent
+    return num_states_kept(case.config, settings, state)
+
+
+def _first_parts(
+    case: _Case, settings: Settings, num_cells: int, most: _Parts, gpu_layers: int
+) -> dict[Part, int]:
+    """What is resident in ordinary use; see `MemoryPlan.first_bytes`."""
+    config, slots, parts = case.config, settings.slots, dict(most.nbytes)
+    parts["process"] -= _BUSY_BYTES * (1 + (case.projector is not None))
     if not config.only_embeds:
-        own = _own(num_cells, slots)
-        step = step_bytes(config, settings, num_cells, seen_cells=own)
-        used = used_bytes(config, settings, num_cells, seen_cells=own)
-        parts |= {
-            "compute": compute_bytes(step) if gpu_layers else used + (said.first if said else 0),
-            "kv": min(num_cells, own * slots) * per_token,
-            "output": 4 * config.vocab_size * slots,
-            "copies": 0,
-        }
-    elif shape is not None and config.kind == "encoder":
+        if not gpu_layers:
+            rows = min(settings.ubatch_size, PIECE_ROWS)
+            settings = msgspec.structs.replace(settings, ubatch_size=rows)
+        wanted = Wanted(
+            settings=settings, num_cells=num_cells, unified=False, chunk_outputs=0,
+            states_kept=most.kept,
+        )  # fmt: skip
+        parts["compute"] = case.ask(wanted).compute
+        parts["kv"] = min(num_cells, own_cells(num_cells, slots) * slots) * most.cell
+        parts["output"], parts["copies"] = 4 * config.vocab_size * slots, 0
+        return parts
+    shape = embedding_shape(config, settings, num_cells)
+    if shape is not None and config.kind == "encoder":
         # llama.cpp fills room for logits that nothing computes with zeros, for each row of a step.
-        rows = min(PIECE_ROWS, shape.rows) + shape.short_rows
-        parts["output"] = 4 * rows * (config.vocab_size + config.vectors.width)
-    there = place(config, settings, memory.devices, parts, step, gpu_layers, moved)
-    first = min(total, sum(placed.nbytes for placed in there))
+        rows = min(PIECE_ROWS, shape.rows)
+        parts["output"] = output_bytes(config, msgspec.structs.replace(shape, rows=rows))
+    return parts
+
+
+def _plan(case: _Case, settings: Settings, num_cells: int, gpu_layers: int) -> MemoryPlan:
+    config, memory = case.config, case.memory
+    most = _most_parts(case, settings, num_cells)
+    devices = _place(case, settings, num_cells, most.nbytes, gpu_layers)
+    sums = {part: sum(p.nbytes for p in devices if p.part == part) for part in most.nbytes}
+    total = sum(sums.values())
+    first = _first_parts(case, settings, num_cells, most, gpu_layers)
+    there = _place(case, settings, num_cells, first, gpu_layers, unified=config.only_embeds)
     needs, rooms = _needs(devices, memory), _rooms(memory)
     holds = all(need <= room for need, room in zip(needs, rooms, strict=True))
     spare = rooms[0] - needs[0]
     cache = 0 if config.only_embeds else memory_limit(settings, spare)
+    doubtful = _UNASKED
+    if case.is_asked:
+        doubtful = _BESIDE_GPUS if memory.devices else _ALWAYS
     return MemoryPlan(
         num_cells=num_cells,
-        num_slots=slots,
+        num_slots=settings.slots,
         weights_bytes=sums["weights"],
         kv_bytes=sums["kv"],
         recurrent_bytes=sums["recurrent"],
@@ -519,7 +502,7 @@ def _sum(
         embedding_bytes=sums.get("embedding", 0),
         projector_bytes=sums.get("projector", 0),
         total_bytes=total,
-        first_bytes=first,
+        first_bytes=min(total, sum(placed.nbytes for placed in there)),
         available_bytes=sum(rooms),
         gpu_layers=gpu_layers,
         cpu_experts=settings.cpu_moe or 0,
@@ -527,11 +510,12 @@ def _sum(
         max_slots=0,
         cache_bytes=cache,
         max_cache_bytes=spare // MIB * MIB if holds else 0,
-        kv_bytes_per_token=per_token,
+        kv_bytes_per_token=most.cell,
         fits=holds and cache <= spare,
         devices=devices,
-        is_asked=said is not None,
-        estimated=tuple(part for part in _ESTIMATED[3 * bool(said) :] if part in parts),
+        states_kept=most.kept,
+        is_asked=case.is_asked,
+        estimated=tuple(part for part in doubtful if sums.get(part)),
         newer=doubt(config.architecture),
     )
 
@@ -555,30 +539,3 @@ def _needs(devices: Iterable[Placement], memory: Memory) -> list[int]:
 def _rooms(memory: Memory) -> list[int]:
     """Bytes that are available of each."""
     return [memory.available, *(d.available for d in memory.devices if not d.unified)]
-
-
-def _longest(
-    config: ModelConfig,
-    settings: Settings,
-    memory: Memory,
-    beside: _Beside,
-    gpu_layers: int,
-    share: float,
-) -> int:
-    """The longest context, a multiple of CELL_STEP, that takes at most `share` of the memory that
-    the model, and a cache that was asked for, leave; 0: none fits."""
-    cache = (settings.cache_ram or 0) * MIB
-
-    def needs(cells: int) -> list[int]:
-        plan = _sum(config, settings, memory, beside, cells, gpu_layers)
-        host, *others = _needs(plan.devices, memory)
-        return [host + cache, *others]
-
-    limits = [
-        bare + share * (room - bare) for bare, room in zip(needs(0), _rooms(memory), strict=True)
-    ]
-
-    def too_many(step: int) -> bool:
-        return any(n > limit for n, limit in zip(needs(step * CELL_STEP), limits, strict=True))
-
-    return CELL_STEP * bisect.bisect_left(range(1, MAX_CELLS // CELL_STEP + 1), True, key=too_many)

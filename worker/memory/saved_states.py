@@ -6,8 +6,6 @@ import stat
 from pathlib import Path
 
 from worker.files import free_bytes
-from worker.memory.buffers import kv_bytes_per_token
-from worker.memory.layers import recurrent_layers, recurrent_state
 from worker.model.config import ModelConfig
 from worker.settings import Settings
 
@@ -26,16 +24,13 @@ COPY_BUFFERS = 2
 MAX_COPY_BUFFER = 64 * MIB
 
 
-def state_bytes(config: ModelConfig) -> int:
-    """Bytes of the recurrent layers' state of one sequence."""
-    return 4 * len(recurrent_layers(config)) * recurrent_state(config)
+def copy_bytes(config: ModelConfig, num_cells: int, cell: int, state: int) -> int:
+    """Bytes of the buffers through which states leave the KV cache and come back.
 
-
-def copy_bytes(config: ModelConfig, settings: Settings, num_cells: int) -> int:
-    """Bytes of the buffers through which states leave the KV cache and come back."""
+    cell, state: bytes of a cell, and of the recurrent state of one sequence
+    """
     longest = min(num_cells, config.context or num_cells)
-    state = longest * kv_bytes_per_token(config, settings) + state_bytes(config)
-    return COPY_BUFFERS * min(MAX_COPY_BUFFER, state)
+    return COPY_BUFFERS * min(MAX_COPY_BUFFER, longest * cell + state)
 
 
 def memory_limit(settings: Settings, spare: int) -> int:

@@ -118,6 +118,8 @@ EXPERTS_ONLY = _names("""
 """)
 # They rotate by sections, and the file must give the sections.
 SECTION_ROPE = frozenset({"paddleocr", "qwen2vl", "qwen3vl", "qwen3vlmoe"})
+# llama.cpp computes their attention without flash attention, whatever is asked for.
+WITHOUT_FLASH = frozenset({"grok"})
 # Their layers with a sliding window need a second mask. Other architectures ignore the key.
 SLIDING = _names("""
     afmoe cohere2 cohere2moe exaone-moe exaone4 gemma2 gemma3 gemma3n gemma4 gpt-oss

@@ -19,12 +19,13 @@ from worker.bench.sizes import Sizes
 from worker.bench.stages import SERVE, SPEED
 from worker.demo import MODEL_PATH
 from worker.gguf.splits import open_header
+from worker.lifecycle.buffers import asking
 from worker.lifecycle.devices import Devices
 from worker.lifecycle.prepared import memory_with
 from worker.lifecycle.server_process import clean_environment
 from worker.llama.packing import packed_encodings
-from worker.memory.buffers import weights_bytes
 from worker.memory.plan import plan_memory
+from worker.memory.weights import weights_bytes
 from worker.model.config import load_config
 from worker.settings import Settings
 
@@ -138,6 +139,8 @@ def test_the_plan_is_the_worker_s() -> None:
     """What is reported as needed is what `worker plan` says for the same settings."""
     settings = Settings(parallel=2, ctx_size=512, threads=1, threads_batch=1)
     found = section_of(SPEED, job_of(SPEED, MODEL_PATH, settings, SIZES))
-    plan = plan_memory(load_config(MODEL_PATH), settings, memory_with(Devices()))
+    config = load_config(MODEL_PATH)
+    with asking(config) as ask:
+        plan = plan_memory(config, settings, memory_with(Devices()), ask=ask)
     assert found.needs.planned_bytes == plan.total_bytes
     assert found.needs.kv_bytes_per_token == plan.kv_bytes_per_token

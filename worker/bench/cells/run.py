@@ -20,7 +20,6 @@ from worker.bench.run.runner import Event, Events, Note, Runner
 from worker.bench.sizes import EFFORTS, Sizes
 from worker.bench.stages import StageJob
 from worker.errors import BackendError, UsageError, WorkerError
-from worker.memory.buffers import kv_bytes_per_token
 
 CONTEXT = 2048
 SCORED = 512  # the last tokens of a window
@@ -85,9 +84,7 @@ class CellsRun:
         )
         name = name_of(*types)
         reference = next((e for e in before if e.file == level.name and e.is_reference), None)
-        made = CellsLevel(
-            file=level.name, cells=name, bytes_per_cell=kv_bytes_per_token(file.config, settings)
-        )
+        made = CellsLevel(file=level.name, cells=name)
         job = StageJob(
             stage=CELLS.name, plan=plan, settings=settings, sizes=sizes_of(plan, file),
             level=msgspec.structs.replace(level, name=f"{level.name} {name}"), path=file.path,
@@ -99,12 +96,13 @@ class CellsRun:
             if failure.code == UsageError.default_code and reference is None:
                 raise UsageError(str(failure)) from None
             return msgspec.structs.replace(made, error=str(failure))
+        made = msgspec.structs.replace(made, bytes_per_cell=scores.bytes_per_cell, scores=scores)
         if reference is None:
-            return msgspec.structs.replace(made, scores=scores, is_reference=True)
+            return msgspec.structs.replace(made, is_reference=True)
         assert reference.scores is not None
         questions = questions_of(plan, job.sizes.questions)
         choices = compare_choices(questions, reference.scores.choices, scores.choices)
-        return msgspec.structs.replace(made, scores=scores, flips=choices.flips)
+        return msgspec.structs.replace(made, flips=choices.flips)
 
     def _report(self, levels: list[CellsLevel], model: str, context: int) -> CellsReport:
         return CellsReport(

@@ -23,11 +23,13 @@ RULE = (
 class CellsScores(msgspec.Struct, frozen=True, kw_only=True):
     """Of one file with one type of cells.
 
+    bytes_per_cell  over all layers, as llama.cpp allocates it
     choices   index of the chosen ending of each question
     needles   whether each was found; empty: not measured
     read_per_s, write_per_s  tokens a second at that context
     """
 
+    bytes_per_cell: int
     divergence: Divergence
     choices: list[int]
     needles: list[bool]
@@ -42,7 +44,7 @@ class CellsLevel(msgspec.Struct, frozen=True, kw_only=True):
 
     file: str
     cells: str
-    bytes_per_cell: int
+    bytes_per_cell: int = 0
     scores: CellsScores | None = None
     flips: float = 0.0
     is_reference: bool = False
@@ -96,12 +98,11 @@ def rows_of(report: CellsReport) -> list[tuple[str, ...]]:
     """The table."""
     rows: list[tuple[str, ...]] = []
     for level in report.levels:
-        size = human_bytes(level.bytes_per_cell * _SHOWN_CELLS)
         mark = "→ " if report.recommended.get(level.file) == level.cells else ""
         name = mark + level.cells + ("*" if level.is_reference else "")
         scores = level.scores
         if scores is None:
-            rows.append((level.file, name, *["-"] * 6, size))
+            rows.append((level.file, name, *["-"] * 7))
             continue
         kld = (
             "0"
@@ -119,7 +120,7 @@ def rows_of(report: CellsReport) -> list[tuple[str, ...]]:
                 needles,
                 f"{scores.read_per_s:,.0f}",
                 f"{scores.write_per_s:,.1f}",
-                size,
+                human_bytes(level.bytes_per_cell * _SHOWN_CELLS),
             )
         )
     return rows

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from worker import machine
 from worker.errors import UsageError
+from worker.lifecycle.buffers import asking, plan_in_child
 from worker.machine import human_bytes
-from worker.memory.plan import estimate
+from worker.memory.plan import MemoryPlan, estimate
 from worker.model.config import ModelConfig
 from worker.settings import Settings
 
@@ -13,7 +14,13 @@ from worker.settings import Settings
 def weights_room(config: ModelConfig, settings: Settings, nbytes: int) -> int:
     """What is left of `nbytes` beside all that a worker with these settings takes. Raises
     UsageError where nothing is."""
-    plan = estimate(config, settings, machine.memory())
+    free = machine.memory()
+
+    def ask_and_fit() -> MemoryPlan:
+        with asking(config) as ask:
+            return estimate(config, settings, free, ask=ask)
+
+    plan = plan_in_child(ask_and_fit, MemoryPlan) or estimate(config, settings, free)
     rest = plan.total_bytes - plan.weights_bytes
     if rest >= nbytes:
         raise UsageError(

@@ -18,9 +18,11 @@ from worker.bench.quality.scoring import WindowScores, compare, summarise
 from worker.bench.quality.windows import Windows, chunk_outputs, compute, cut, logits_of, text_of
 from worker.bench.stages import StageJob
 from worker.errors import BackendError
+from worker.lifecycle.buffers import asking
 from worker.lifecycle.loading import load_backend
 from worker.lifecycle.prepared import prepare
 from worker.llama.backend import LlamaBackend
+from worker.memory.contexts import cell_bytes
 from worker.model.config import load_config
 
 _SCORED, _STEP, _MORE_CELLS = 512, 512, 256
@@ -38,6 +40,8 @@ def measure_cells(job: StageJob, report: Callable[[float], None]) -> CellsScores
     )  # fmt: skip
     outputs = chunk_outputs(load_config(path).vocab_size, _SCORED)
     prepared = prepare(path, settings, sees=False)
+    with asking(prepared.config) as ask:
+        nbytes = cell_bytes(ask, settings)
     with load_backend(path, settings, prepared, chunk_outputs=outputs) as backend:
         text = text_of(job.plan.corpus)
         windows = cut(text, backend.vocab, sizes.window, sizes.windows, fewest=1)
@@ -61,6 +65,7 @@ def measure_cells(job: StageJob, report: Callable[[float], None]) -> CellsScores
             report(0.7 * (index + 1) / len(windows.tokens))
             begun = time.monotonic()
         return CellsScores(
+            bytes_per_cell=nbytes,
             divergence=summarise(found, width),
             write_per_s=_writing(backend, windows),
             choices=choose(backend, questions_of(job.plan, sizes.questions)),

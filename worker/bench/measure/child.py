@@ -45,6 +45,7 @@ from worker.bench.sizes import SEED
 from worker.bench.stages import Progress, StageFrame, StageJob, send_section
 from worker.child import Parent
 from worker.gguf.splits import open_header
+from worker.lifecycle.buffers import asking
 from worker.lifecycle.loading import load_backend
 from worker.lifecycle.prepared import find_devices, memory_with, prepare
 from worker.llama.adapters import adapter_key
@@ -96,7 +97,9 @@ def _load(job: StageJob, report: OnShare) -> LoadTimes:
 
 def _speed(job: StageJob, report: OnShare) -> BareSpeed:
     config = load_config(job.path)
-    needs = needs_of(config, job.settings, memory_with(find_devices(job.settings)))
+    free = memory_with(find_devices(job.settings))
+    with asking(config) as ask:
+        needs = needs_of(config, job.settings, free, ask)
     tests = (2 if job.sizes.depth else 1) * 3 + 2
     with open_level(job.path, job.settings) as backend:
         memory.use_large_pages()

@@ -16,7 +16,7 @@ from worker.bench.figures import figure
 from worker.bench.sections import Bandwidth, Buffers, Machine, MemoryNeeds, ProcessMemory, Versions
 from worker.llama import library
 from worker.llama.backend import LlamaBackend
-from worker.memory.buffers import kv_bytes_per_token
+from worker.memory.contexts import AskBuffers
 from worker.memory.plan import estimate
 from worker.model.config import ModelConfig
 from worker.settings import Settings
@@ -109,16 +109,18 @@ def buffers_of(backend: LlamaBackend) -> Buffers:
     )
 
 
-def needs_of(config: ModelConfig, settings: Settings, memory: machine.Memory) -> MemoryNeeds:
+def needs_of(
+    config: ModelConfig, settings: Settings, memory: machine.Memory, ask: AskBuffers
+) -> MemoryNeeds:
     """The plan for these settings, and how long one sequence alone may become."""
-    plan = estimate(config, settings, memory)
+    plan = estimate(config, settings, memory, ask=ask)
     alone = msgspec.structs.replace(settings, parallel=1, ctx_size=None)
-    longest = estimate(config, alone, memory).max_cells
+    longest = estimate(config, alone, memory, ask=ask).max_cells
     return MemoryNeeds(
         context=plan.num_cells,
         streams=settings.slots,
         planned_bytes=plan.total_bytes,
-        kv_bytes_per_token=kv_bytes_per_token(config, settings),
+        kv_bytes_per_token=plan.kv_bytes_per_token,
         max_context=min(longest, config.context) if config.context else longest,
         trained_context=config.context,
     )
