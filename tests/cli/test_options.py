@@ -169,7 +169,7 @@ VALUES = {
     "cache_type_v": "q8_0", "flash_attn": "off", "log_format": "json", "log_level": "debug",
     "otel": "on",
     "rpc": "127.0.0.1:50052", "api_key": "k", "inference_timeout": "5", "max_tokens_out": "5",
-    "state_dir": ".",
+    "state_dir": ".", "fair_by": "user",
     "cache_ram": "100", "cache_dir": ".", "cache_disk": "5", "reasoning_format": "none",
     "lora_dir": ".", "media_dir": ".", "reasoning_field": "reasoning", "page": "on", "cors": "https://a.example",
     "override_kv": "a.b=int:3", "rope_scaling": "yarn", "rope_scale": "4",

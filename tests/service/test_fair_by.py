@@ -28,7 +28,6 @@ ROUTES = {
     "messages": ("/v1/messages", {"messages": SAID, "metadata": {"user_id": "bob"}, **FEW}),
     "ollama": ("/api/generate", {"prompt": "Hi", "user": "bob", "options": {"num_predict": 2}}),
     "completion": ("/completion", {"prompt": "Once", "user": "bob", "n_predict": 2}),
-    "job": ("/v1/jobs", {"prompt": "Once", "user": "bob", **FEW}),
 }
 HEADED = {
     "header": ("/v1/completions", {"prompt": "Once", "user": "ann", **FEW}),
