@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from checks.clients.installed import PROGRAMS, VENV, interpreter, needs_clients, run
+from checks.clients.installed import PROGRAMS, VENV, interpreter, needs_clients, node_modules, run
 from checks.clients.programs import scene
 from tests.support.models.speaking import FAMILIES
 from tests.support.programs.processes import Server, serving
@@ -40,7 +40,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
     recitals = [qwen.recital(text, cue, seed) for seed, (cue, text) in enumerate(lines.items())]
     model = qwen.write_model(tmp_path_factory.mktemp("clients") / "reciting.gguf", recitals)
     state = tmp_path_factory.mktemp("state")
-    options = ("--ctx-size", "8192", "-np", "2", "--state-dir", state)
+    options = ("--ctx-size", "8192", "-np", "2", "--state-dir", state, "--resume-seconds", "60")
     with serving("--model", model, *options) as running:
         yield running
 
@@ -53,9 +53,7 @@ def python(program: str, server: Server, place: str = ".") -> dict[str, Any]:
 
 def node(program: str, server: Server) -> dict[str, Any]:
     """The same in Node."""
-    folder = Path(VENV or "") / "node"
-    if not (folder / "node_modules").is_dir():
-        pytest.skip("npm could not install the packages")
+    folder = node_modules().parent
     names = ("HELLO", "PET", "SCHEMA", "TOUR", "STEPS", "TOOLS")
     told = json.dumps({name.lower(): getattr(scene, name) for name in names})
     for file in (HERE / "node").glob("*.mjs"):
@@ -178,11 +176,12 @@ def test_openai_for_node(server: Server) -> None:
         "parse": scene.ANIMAL,
         "response": scene.GREETING,
         "response_stream": scene.GREETING,
+        "response_resume": scene.GREETING,
     }
 
 
 def test_ai_sdk(server: Server) -> None:
-    """Text, thoughts, a loop of tools, an object."""
+    """Text, thoughts, a loop of tools, an object; a chat that comes back to its answer."""
     rounds = len(scene.STEPS) + 1
     assert node("ai_sdk", server) == {
         "chat": scene.GREETING,
@@ -191,5 +190,6 @@ def test_ai_sdk(server: Server) -> None:
         "loop": [rounds, scene.END],
         "loop_streamed": [rounds, scene.END],
         "loop_responses": [rounds, scene.END],
+        "resume": scene.GREETING,
         "object": scene.ANIMAL,
     }

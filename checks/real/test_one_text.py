@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Generator
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 
 from checks.real.conftest import Real, complete
+from tests.support import http
 from tests.support.programs.processes import Server
 
 # With EXHAUSTIVE=1 200 texts, which take a quarter of an hour.
@@ -25,6 +28,8 @@ WAYS: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0, "seed": 7},
     "drawn": {"temperature": 0.8, "top_p": 0.95, "seed": 7},
 }
+# More than a wide step has, together with the prompt.
+NUM_WRITTEN = 160
 Texts = dict[tuple[int, str], list[str]]
 
 
@@ -87,3 +92,36 @@ def test_one_text(real: Real, kept: str) -> None:
                 ask(server, real, said, length, BESIDE)
     assert sum(map(len, said.values())) >= (200 if EXHAUSTIVE else 20)
     assert {key: len(set(texts)) for key, texts in said.items()} == dict.fromkeys(said, 1)
+
+
+def marked(server: Server, prompt: list[int], written: list[int]) -> list[tuple[int, float]]:
+    """The tokens that come behind those that another worker wrote, and their probabilities."""
+    told = json.dumps({"tokens": {"0": written}}).encode() if written else b""
+    body = {"prompt": prompt, "max_tokens": NUM_WRITTEN, "temperature": 0, "ignore_eos": True,
+            "logprobs": 0, "stream": True}  # fmt: skip
+    headers = {"x-relay": f"{'0' * 32} 1700000000", "x-relay-written": str(len(told))}
+    answer = http.post(
+        server.url + "/v1/completions", content=told + json.dumps(body).encode(), headers=headers
+    )
+    assert answer.status_code == 200, answer.text
+    tokens = re.findall(r"^:w \[0,(\d+)", answer.text, re.MULTILINE)
+    scores = re.findall(r'"token_logprobs":\[([^\]]+)\]', answer.text)
+    numbers = [float(number) for each in scores for number in each.split(",")]
+    assert len(tokens) == len(numbers) == NUM_WRITTEN - len(written)
+    return list(zip(map(int, tokens), numbers, strict=True))
+
+
+def test_what_another_wrote(real: Real) -> None:
+    """Beside other streams a text goes on with the same bits, however long it was."""
+    if real.name == "gemma3":
+        pytest.skip("repacked weights: which kernel computes a row depends on how many there are")
+    body = {"prompt": prompt_of(real, 30), "max_tokens": 3_000, "ignore_eos": True, "stream": True}
+    prompt = prompt_of(real, 40)
+    with (
+        real.serving("-c", "8192", "-np", "2", "-fa", "on", "--relayed") as server,
+        http.stream("POST", server.url + "/v1/completions", json=body) as beside,
+    ):
+        next(beside.iter_lines())
+        whole = marked(server, prompt, [])
+        for count in (70, 140):
+            assert marked(server, prompt, [token for token, _ in whole[:count]]) == whole[count:]

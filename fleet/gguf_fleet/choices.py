@@ -13,6 +13,8 @@ _OWN = (
     "worker_id", "callback_url", "heartbeat_url", "heartbeat_interval", "die_with_parent",
     "page", "log_format", "trust_account", "relayed",
 )  # fmt: skip
+# Gateways ask workers over HTTP.
+_TLS = ("ssl_cert_file", "ssl_key_file")
 
 # Where the options do not say: streams of a replica that is taken away get this long, and a
 # replica is given a CPU of its own.
@@ -37,7 +39,18 @@ def check_choices(options: Sequence[str], *, has_servers: bool, has_gpus: bool) 
     for field in _OWN:
         if field in said.given:
             raise UsageError(f"{said.given[field]} is for the fleet to say.")
+    for field in _TLS:
+        if field in said.given:
+            raise UsageError(
+                f"{said.given[field]} has no place here, because gateways ask workers over HTTP: "
+                "put a TLS proxy in front of the gateway."
+            )
     asked = said.options
+    if asked.fair_by == "connection":
+        raise UsageError(
+            "--fair-by connection would take all clients of the fleet for one: "
+            "choose --fair-by user."
+        )
     if asked.rpc and has_servers:
         raise UsageError("--rpc is for the fleet to say.")
     if asked.rpc and has_gpus:

@@ -157,6 +157,9 @@ def _absolute(file: str, folder: Path) -> str:
 
 
 def _keys(source: _Source, endpoint: FleetEndpoint) -> KeyFile | None:
+    if endpoint.host.startswith("unix:"):
+        why = "host: a gateway listens on TCP and has no Unix sockets; name an address"
+        raise source.wrong("fleet", why, "host")
     if not _HOST.fullmatch(endpoint.host.removeprefix("[").removesuffix("]")):
         raise source.wrong("fleet", "host must be the name or the number of a host", "host")
     if endpoint.api_key_file is None:

@@ -85,6 +85,22 @@ def test_all_that_a_file_can_say(tmp_path: Path) -> None:
         ("[fleet]\nports = 1\n[models.a]", "line 2, [fleet]: unknown field `ports`."),
         ("[fleet]\nport = 70000\n[models.a]", "line 2, [fleet]: port: expected `int` <= 65535."),
         ("[fleet]\nhost = 'a b'\n[models.a]", "line 2, [fleet]: host must be the name"),
+        (
+            "[fleet]\nhost = 'unix:/tmp/fleet.sock'\n[models.a]",
+            "line 2, [fleet]: host: a gateway listens on TCP and has no Unix sockets;",
+        ),
+        (
+            "[fleet]\nssl_cert_file = 'a'\n[models.a]",
+            "line 2, [fleet]: unknown field `ssl_cert_file`.",
+        ),
+        (
+            f"[models.a]\noptions = ['--ssl-cert-file={__file__}', '--ssl-key-file={__file__}']",
+            "line 2, [models.a]: options: --ssl-cert-file has no place here, because gateways ask",
+        ),
+        (
+            "[models.a]\noptions = ['--host', 'unix:/tmp/worker.sock']",
+            "line 2, [models.a]: options: --host is for the fleet to say.",
+        ),
         ("[fleet]\napi_key_file = 'no'\n[models.a]", "line 2, [fleet]: api_key_file cannot be"),
         ("[model.a]", "line 1, [model]: there is no table [model]."),
         ("", "[models]: no model is named: write [models.NAME]."),
@@ -101,6 +117,10 @@ def test_all_that_a_file_can_say(tmp_path: Path) -> None:
         (
             "[models.a]\noptions = ['--port', '1']",
             "line 2, [models.a]: options: --port is for the fleet to say.",
+        ),
+        (
+            "[models.a]\noptions = ['--fair-by', 'connection']",
+            "line 2, [models.a]: options: --fair-by connection would take all clients",
         ),
         (
             "[models.a]\noptions = ['-a', 'b']",

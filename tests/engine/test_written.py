@@ -9,6 +9,7 @@ import pytest
 
 from tests.engine.driving import KINDS, engine_over, request, run, tokens_of
 from tests.support.fakes import FakeBackend
+from worker.engine.backend import Kernels
 from worker.engine.engine import Engine
 from worker.engine.request import Request
 from worker.engine.sequence import Delta
@@ -62,3 +63,21 @@ def test_what_cannot_have_been_written(written: tuple[int, ...]) -> None:
     asked = msgspec.structs.replace(request("a", PROMPT, 20), written=written)
     with pytest.raises(RequestError):
         engine_over(FakeBackend()).check(asked)
+
+
+@pytest.mark.parametrize("num_written", [1, 40, 41, 150])
+def test_in_steps_that_round_alike(num_written: int) -> None:
+    """The prompt is read in its own steps, and what was written in steps of few rows."""
+    backend = FakeBackend(num_cells=1_000, capacity=512)
+    backend.kernels = Kernels(few=40)
+    asked = request("a", [1 + n % 40 for n in range(100)], 200)
+    asked = msgspec.structs.replace(asked, written=(7,) * num_written)
+    engine = engine_over(backend)
+    engine.add(asked)
+    sizes: list[int] = []
+    while not sizes or sizes[-1] > 1 or sum(sizes) < 100 + num_written:
+        engine.step()
+        sizes.append(backend.batch.size)
+    whole, rest = divmod(num_written, 40)
+    assert sizes[0] == 100
+    assert sizes[1 : 1 + whole + (rest > 0)] == [40] * whole + [rest] * (rest > 0)

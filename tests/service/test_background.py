@@ -15,8 +15,9 @@ from tests.support.programs.processes import Server, serving, until
 from tests.support.resuming import id_of, numbered_events
 
 BODY: dict[str, Any] = {
-    "input": "Tell me.", "temperature": 0, "max_output_tokens": 250, "ignore_eos": True,
+    "input": "Tell me. " * 60, "temperature": 0, "max_output_tokens": 250, "ignore_eos": True,
 }  # fmt: skip
+NUM_PROMPT = 503  # tokens of it
 
 
 def begin(server: Server, **fields: Any) -> dict[str, Any]:
@@ -44,11 +45,14 @@ def num_parts(folder: Path) -> int:
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "stopped"])
 def test_it_goes_on(tiny: Path, tmp_path: Path, end: signal.Signals) -> None:
     """Text, counts and events are those of a response that nothing has disturbed; then it stays,
-    also for what goes on from it, until it is deleted."""
+    also for what goes on from it, until it is deleted. The prompt's cells are on the disk: an
+    answer before left them, or the response itself in a worker that was stopped."""
     options = ("--model", tiny, "--ctx-size", "4096", "-t", "1", "--state-dir", tmp_path / "state",
-               "--drain-timeout", "0.1", "--draft", "none")  # fmt: skip
+               "--drain-timeout", "0.1", "--draft", "none",
+               "--cache-dir", tmp_path / "cells")  # fmt: skip
     with serving(*options, step_seconds=0.01) as server:
-        whole = begin(server)
+        if end is signal.SIGKILL:
+            begin(server)
         name = begin(server, background=True, user="me")["id"]
         until(lambda: num_parts(tmp_path / "state") > 0)
         server.process.send_signal(end)
@@ -57,12 +61,16 @@ def test_it_goes_on(tiny: Path, tmp_path: Path, end: signal.Signals) -> None:
         assert 0 < server.wait_for("a response goes on")["tokens"] < 250
         until(lambda: get(server, name).json()["status"] != "in_progress")
         found = get(server, name).json()
+        whole = begin(server)
         assert texts(found) == texts(whole)
         assert (found["user"], found["background"]) == ("me", True)
         assert found["usage"]["output_tokens"] == whole["usage"]["output_tokens"] == 250
+        assert found["usage"]["input_tokens_details"]["cached_tokens"] == NUM_PROMPT
         events = numbered_events(get(server, name, "?stream=true").content)
         assert list(map(id_of, events)) == list(range(len(events)))
         assert not any(b":w " in event for event in events)
+        server.process.terminate()
+        assert server.wait() == 0
     with serving(*options) as server:
         assert get(server, name).json() == found
         assert begin(server, previous_response_id=name)["status"] == "incomplete"

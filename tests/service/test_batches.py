@@ -301,6 +301,33 @@ def test_a_stop_in_the_midst(tiny: Path, tmp_path: Path) -> None:
         assert [each["custom_id"] for each in found] == [f"c{n}" for n in range(300)]
 
 
+def test_a_kill_in_the_midst(tiny: Path, tmp_path: Path) -> None:
+    """The next worker goes on, behind the cells on the disk of what its lines have in common."""
+    options = (
+        "--model",
+        tiny,
+        "--state-dir",
+        tmp_path / "state",
+        "--cache-dir",
+        tmp_path / "cells",
+    )
+    bodies = [body(n, prompt="One of them " * 60 + str(n), max_tokens=60) for n in range(60)]
+    with serving(*options, step_seconds=0.002) as server:
+        client = client_of(server)
+        batch = created(client, lines(*bodies))
+        until(lambda: bool(list((tmp_path / "cells").rglob("*.rows"))))
+        server.process.kill()
+        server.wait()
+    with serving(*options) as server:
+        client = client_of(server)
+        batch = ended(client, batch)
+        assert batch.request_counts.completed == 60
+        first = server.wait_for("request")
+        assert first["cached_tokens"] > 300
+        counts = http.get(server.url + "/metrics").text
+        assert re.search(r'worker_prefix_hits_total\{.*source="disk"\} [1-9]', counts)
+
+
 def test_a_lost_folder(tiny: Path, tmp_path: Path) -> None:
     """An upload says what is wrong with it."""
     with serving("--model", tiny, "--state-dir", tmp_path) as server:

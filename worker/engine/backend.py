@@ -97,6 +97,7 @@ class Kernels(msgspec.Struct, frozen=True):
     tile    rows of one prompt that attention computes at once
     mixed   rows that several sequences share a step with at most in the unified layout; in a step
             of more rows each row is computed against the cells of all sequences
+    few     rows of one sequence that give the same bits as in steps of a row of several sequences
     piece   rows of prompts in a step for which nobody waits
     whole   a request that runs alone takes a multiple of so many known tokens, see `Prefixes`
     cell_s  seconds to fill or to copy what one cell holds
@@ -106,6 +107,7 @@ class Kernels(msgspec.Struct, frozen=True):
     fewest: int = 0
     tile: int = 64
     mixed: int = 512
+    few: int = 48
     piece: int = 512
     whole: int = 1
     cell_s: float = 8e-6

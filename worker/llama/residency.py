@@ -213,6 +213,7 @@ def kernels_of(
         fewest=_FEWEST if is_repacked else 0,
         tile=_TILE,
         mixed=_TILE - 1 if on_cpu else _ANY,
+        few=_TILE - _ROW_BLOCK if on_cpu else _ANY,
         piece=piece,
         whole=piece,
         cell_s=nbytes / num_cells / _COPIED_PER_S,

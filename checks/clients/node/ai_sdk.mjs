@@ -1,7 +1,17 @@
-// The AI SDK: text, a stream, a tool loop by itself, also as it is by default, an object.
+// The AI SDK: text, a stream, a tool loop by itself, also as it is by default, an object; and a
+// chat whose page was left amid its answer, and comes back (`useChat({ resume: true })`).
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { createOpenAI } from "@ai-sdk/openai";
-import { generateObject, generateText, jsonSchema, stepCountIs, streamText, tool } from "ai";
+import {
+  DefaultChatTransport,
+  convertToModelMessages,
+  generateObject,
+  generateText,
+  jsonSchema,
+  stepCountIs,
+  streamText,
+  tool,
+} from "ai";
 import { result, scene, tell, url } from "./scene.mjs";
 
 const provider = createOpenAICompatible({
@@ -21,6 +31,28 @@ const tools = Object.fromEntries(
   ]),
 );
 const tour = { model, maxRetries: 0, prompt: scene.tour, tools, stopWhen: stepCountIs(9) };
+
+// An application of a POST that asks the worker, and a GET that picks its stream up.
+const streams = new Map();
+const ask = async (prompt, fetch) => {
+  const { chatModel } = createOpenAICompatible({ name: "worker", baseURL: `${url}/v1`, fetch });
+  const answer = streamText({ model: chatModel("m"), maxRetries: 0, prompt });
+  return answer.toUIMessageStreamResponse();
+};
+const application = async (target, { method, body }) => {
+  const id = target.split("/")[2];
+  if (method === "POST") {
+    const { id, messages } = JSON.parse(body);
+    return await ask(await convertToModelMessages(messages), async (at, init) => {
+      const headers = { ...init.headers, "x-resume": "on" };
+      const answer = await fetch(at, { ...init, headers });
+      streams.set(id, answer.headers.get("x-stream-id"));
+      return answer;
+    });
+  }
+  if (!streams.has(id)) return new Response(null, { status: 204 });
+  return await ask("any", () => fetch(`${url}/v1/streams/${streams.get(id)}`));
+};
 
 await tell({
   async chat() {
@@ -48,6 +80,21 @@ await tell({
       model: createOpenAI({ baseURL: `${url}/v1`, apiKey: "unused" })("m"),
     });
     return [found.steps.length, found.text];
+  },
+  async resume() {
+    const transport = new DefaultChatTransport({ api: "/chat", fetch: application });
+    if ((await transport.reconnectToStream({ chatId: "none" })) !== null) return "no 204";
+    const parts = [{ type: "text", text: scene.hello }];
+    const left = await transport.sendMessages({
+      chatId: "c",
+      trigger: "submit-message",
+      messages: [{ id: "1", role: "user", parts }],
+    });
+    for await (const part of left) if (part.type.endsWith("-delta")) break;
+    let text = "";
+    for await (const part of await transport.reconnectToStream({ chatId: "c" }))
+      if (part.type === "text-delta") text += part.delta;
+    return text;
   },
   async object() {
     const schema = jsonSchema(scene.schema);

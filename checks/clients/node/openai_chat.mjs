@@ -54,4 +54,21 @@ await tell({
     const events = client.responses.stream({ model: "m", input: scene.hello });
     return (await events.finalResponse()).output_text;
   },
+  async response_resume() {
+    const asked = { model: "m", input: scene.hello, background: true, stream: true };
+    let [text, seen] = ["", []];
+    const take = (event) => {
+      seen.push(event.sequence_number);
+      if (event.type === "response.output_text.delta") text += event.delta;
+    };
+    let name;
+    for await (const event of await client.responses.create(asked)) {
+      name ??= event.response.id;
+      take(event);
+      if (seen.length === 6) break;
+    }
+    const query = { stream: true, starting_after: seen.at(-1) };
+    for await (const event of await client.responses.retrieve(name, query)) take(event);
+    return seen.every((number, place) => number === place) ? text : `numbers ${seen}`;
+  },
 });
