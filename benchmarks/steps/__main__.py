@@ -78,7 +78,10 @@ def traced(model: Path, streams: int, given: argparse.Namespace, folder: Path) -
             _wait_until_ready(port)
             wait_until_settled(log)
             _ask(port, streams, given)
-        return json.loads(out.read_text())[str(streams)]
+        found = json.loads(out.read_text())
+        if str(streams) not in found:
+            sys.exit(f"No plain step had rows of all {streams} streams: ask for more --tokens.")
+        return found[str(streams)]
 
 
 def _ask(port: int, streams: int, given: argparse.Namespace) -> None:
