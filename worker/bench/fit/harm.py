@@ -64,15 +64,15 @@ def _weigh(
     for expert in range(experts):
         columns = columns_of(importance, tensor, expert)
         rows = rows_of(header, tensor, expert * height + chosen)
-        outputs += _weighted(rows, columns)
+        outputs += _weighted_sum(rows, columns)
         for name in errors:
             rounded = round_rows(NUMBERS[name], rows, columns)
-            errors[name] += _weighted(rows - rounded, columns)
+            errors[name] += _weighted_sum(rows - rounded, columns)
     unit = math.sqrt(outputs * wanted / height) or 1.0
     return {name: error / unit for name, error in errors.items()}
 
 
-def _weighted(rows: FloatRows, columns: FloatRows | None) -> float:
+def _weighted_sum(rows: FloatRows, columns: FloatRows | None) -> float:
     """The sum of squares, each times the importance of its column."""
     squares = np.square(rows, dtype=np.float64).sum(axis=0)
     return float(squares.sum() if columns is None else squares @ columns)
