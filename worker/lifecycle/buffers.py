@@ -15,12 +15,13 @@ import msgspec
 
 from worker import log
 from worker.llama import library
-from worker.llama.context import Context, ContextOptions
+from worker.llama.context import Context, ContextOptions, lender_options
 from worker.llama.weights import LoadOptions, Weights
 from worker.memory.companions import num_states_kept
 from worker.memory.embedding import EmbeddingShape
 from worker.memory.plan import AskBuffers, ContextBytes
 from worker.model.config import ModelConfig
+from worker.model.drafts import borrows, reads_states, states_read
 from worker.settings import Settings
 
 _Told = TypeVar("_Told")
@@ -90,17 +91,22 @@ def asking(
                 unified=unified,
                 chunk_outputs=chunk_outputs,
                 states_kept=num_states_kept(config, settings),
+                layers_read=states_read(draft),
             )
             if shape is not None:
                 options = vectors_options(options, shape)
             if beside:
-                options = (
-                    msgspec.structs.replace(options, purpose="heads")
-                    if draft is None
-                    else msgspec.structs.replace(options, purpose="text", states_kept=0)
-                )
+                purpose = "heads" if draft is None else "drafts" if reads_states(draft) else "text"
+                options = msgspec.structs.replace(options, purpose=purpose, layers_read=())
+                if draft is not None:
+                    options = msgspec.structs.replace(options, states_kept=0)
             whose = guessing if beside else weights
-            with library.capture_log() as lines, Context(whose, options) as context:
+            with contextlib.ExitStack() as stack:
+                lender = None
+                if beside and draft is not None and borrows(draft):
+                    lender = stack.enter_context(Context(weights, lender_options(options)))
+                lines = stack.enter_context(library.capture_log())
+                context = stack.enter_context(Context(whose, options, other=lender))
                 compute = sum(nbytes for _, nbytes in context.residency.compute_buffers)
             return ContextBytes(_sum(_CELLS, lines), _sum(_STATES, lines), compute)
 

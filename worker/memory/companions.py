@@ -16,7 +16,7 @@ from worker.memory.buffers import (
 from worker.memory.saved_states import state_bytes
 from worker.model.adapter import AdapterConfig
 from worker.model.config import ModelConfig
-from worker.model.drafts import can_forget
+from worker.model.drafts import borrows, can_forget
 from worker.settings import Settings
 
 # Resident for each matrix; of one to eight adapters of 42 to 168 matrices it was 6,200 to 9,000.
@@ -29,6 +29,11 @@ _TOKEN_BYTES = 240
 # one more; and a model with recurrent states keeps that many states of the rows before the last.
 HEAD_LENGTH = 3
 HEAD_OUTPUTS = HEAD_LENGTH + 1
+# The same of an EAGLE-3 drafter, which is trained to go on; and rows that it encodes at once, at
+# least, for each of which llama.cpp has room for logits.
+EAGLE_LENGTH = 7
+_ENCODED_ROWS = 32
+LENDER_CELLS = 256
 # Tokens that are guessed at once without heads, where a recurrent model keeps the states before
 # them; where these are small, and where they are not.
 _COPY_LENGTH, _SHORT_COPY_LENGTH = 15, 3
@@ -83,6 +88,44 @@ def draft_bytes(
         + context_bytes(draft, settings, num_cells)
         + 4 * draft.vocab_size * settings.slots
         + draft.vocab_size * _TOKEN_BYTES
+    )
+
+
+def eagle_outputs(slots: int) -> int:
+    """Rows with logits or encoded states that one batch of an EAGLE-3 drafter may have."""
+    return max((EAGLE_LENGTH + 1) * slots, _ENCODED_ROWS)
+
+
+def eagle_bytes(
+    draft: ModelConfig,
+    config: ModelConfig,
+    settings: Settings,
+    num_cells: int,
+    packed: Iterable[PackedEncoding],
+) -> int:
+    """Bytes of an EAGLE-3 drafter beside `config`, from whose embeddings it may borrow.
+
+    Its logits, as a draft model's. The model's hidden states wait as those of heads do; before they
+    are encoded, for a batch twice, they are those of three layers. Its encoder is a matrix, and the
+    context that lends the embeddings one of the fewest cells.
+    """
+    slots = settings.slots
+    outputs = eagle_outputs(slots)
+    batch = max(settings.batch_size, slots)
+    raw = len(draft.target_layers) * draft.target_width
+    lender = 0
+    if borrows(draft):
+        one = msgspec.structs.replace(settings, parallel=1, batch_size=1, ubatch_size=1)
+        lender = context_bytes(config, one, LENDER_CELLS)
+        lender += state_bytes(config) + 4 * config.vocab_size
+    return (
+        weights_bytes(draft, packed)
+        + context_bytes(draft, settings, num_cells)
+        + 4 * outputs * (draft.vocab_size + draft.embedding + raw)
+        + draft.vocab_size * _TOKEN_BYTES
+        + 4 * draft.embedding * (num_cells + batch)
+        + 4 * raw * (2 * batch + _ENCODED_ROWS * slots)
+        + lender
     )
 
 

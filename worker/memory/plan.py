@@ -34,6 +34,8 @@ from worker.memory.companions import (
     adapters_bytes,
     context_bytes,
     draft_bytes,
+    eagle_bytes,
+    eagle_outputs,
     heads_bytes,
     heads_model,
     num_states_kept,
@@ -54,6 +56,7 @@ from worker.memory.saved_states import MIB, copy_bytes, memory_limit, state_byte
 from worker.model.adapter import AdapterConfig
 from worker.model.architectures import doubt
 from worker.model.config import ModelConfig
+from worker.model.drafts import reads_states
 from worker.model.projector import ProjectorConfig
 from worker.settings import Settings
 
@@ -306,6 +309,8 @@ def _ask_sizes(
     more = outputs = 0
     if draft is None and settings.uses_heads:
         draft, outputs = heads_model(config), HEAD_LENGTH * slots
+    elif draft is not None and reads_states(draft):
+        outputs = eagle_outputs(slots) - slots
     if draft is not None:
         found = ask(settings, cells, chunk_outputs=outputs, beside=True)
         more = found.kv + found.compute - context_bytes(draft, settings, cells)
@@ -453,7 +458,11 @@ def _sum(
         "process": process_bytes(config) + _BUSY_BYTES,
     }
     if beside.draft is not None:
-        parts["draft"] = draft_bytes(beside.draft, settings, num_cells, memory.packed)
+        draft, packed = beside.draft, memory.packed
+        if reads_states(draft):
+            parts["draft"] = eagle_bytes(draft, config, settings, num_cells, packed)
+        else:
+            parts["draft"] = draft_bytes(draft, settings, num_cells, packed)
     elif settings.uses_heads:
         parts["draft"] = heads_bytes(config, settings, num_cells)
     if said and "draft" in parts:
