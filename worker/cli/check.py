@@ -15,10 +15,10 @@ from worker import log
 from worker.audit.discovery import candidates
 from worker.chat.places import table_of
 from worker.cli.console import data_console, one_line, write_json
-from worker.cli.model import model_path
+from worker.cli.model import model_path, with_draft_path
 from worker.cli.options import add_options, settings_from
 from worker.cli.progress import bar_on_stderr, of_bytes, of_items
-from worker.errors import ModelFileError, quantity
+from worker.errors import ModelFileError, UsageError, quantity
 from worker.hub.catalog import load_catalog
 from worker.machine import human_bytes
 
@@ -26,8 +26,8 @@ DESCRIPTION = (
     "Checks model files as the service does before it loads one, and reports what is "
     "wrong and where. Folders are searched for *.gguf; the files of a split model are one "
     "model. Importance matrices, vocabularies, encoders and draft models cannot be served: "
-    "they are bad if you name them, and only listed in a folder. With --lora or --mmproj a "
-    "model is bad if one of these does not fit. Exits with 1 if a file is bad."
+    "they are bad if you name them, and only listed in a folder. With --lora, --mmproj or "
+    "--draft-model a model is bad if one of these does not fit. Exits with 1 if a file is bad."
 )
 EXAMPLE = (
     "Example: worker check ~/models; "
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="read the weights too: NaN, infinities, scales that no model can have learnt, and "
         "the checksums that the catalogue or the Hub's cache knows",
     )
-    add_options(parser, "catalog", "lora", "mmproj")
+    add_options(parser, "catalog", "lora", "mmproj", "draft_model")
     parser.add_argument("--json", action="store_true", help="a line of JSON for each model")
 
 
@@ -59,9 +59,10 @@ def run(arguments: argparse.Namespace) -> int:
     from worker.gguf.splits import open_header
     from worker.model.adapter import load_adapter
     from worker.model.config import load_config
+    from worker.model.drafts import load_draft_config
     from worker.model.projector import check_projector, load_projector
 
-    settings = settings_from(arguments)
+    settings = with_draft_path(settings_from(arguments))
     entries = ()
     if arguments.deep:
         entries = tuple(load_catalog(settings.catalog).entries.values())
@@ -86,10 +87,12 @@ def run(arguments: argparse.Namespace) -> int:
                         load_adapter(adapter.file, each.path)
                     if settings.mmproj is not None:
                         check_projector(load_projector(Path(settings.mmproj)), config)
-                except ModelFileError as error:
+                    if settings.draft_model is not None:
+                        load_draft_config(Path(settings.draft_model), config)
+                except (ModelFileError, UsageError) as error:
                     verdict = replace(
                         verdict, ok=False, code=error.code, message=error.message,
-                        hint=error.hint, field=error.field,
+                        hint=error.hint, field=getattr(error, "field", None),
                     )  # fmt: skip
             if not arguments.deep:
                 progress.add(1)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from worker.errors import UsageError
+from worker.errors import ModelFileError, UsageError
 from worker.gguf.splits import open_header
 from worker.gguf.strings import StringArray
 from worker.model.architectures import DRAFTERS, GIVES_LAST_LAYER, GIVES_LAYERS
@@ -47,9 +47,15 @@ _OF_ALL = ("nextn.eh_proj", "nextn.enorm", "nextn.hnorm")
 def load_draft_config(path: Path, target: ModelConfig) -> ModelConfig:
     """The config of a model that shall guess tokens for `target`.
 
-    Raises UsageError where it cannot, ModelFileError.
+    Raises UsageError where it cannot, or where the file is no good.
     """
-    draft = load_config(path, purpose="draft")
+    try:
+        draft = load_config(path, purpose="draft")
+    except ModelFileError as error:
+        raise UsageError(
+            f"{path.name} cannot draft tokens for {Path(target.path).name}: {error.message}",
+            hint=error.hint,
+        ) from error
     check_forgets(target, "--draft-model")
     if draft.recurrent is not None:
         raise UsageError(

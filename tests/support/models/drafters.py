@@ -12,17 +12,17 @@ from pathlib import Path
 import numpy as np
 
 from tests.support.models.architectures import HEAD, HEADS, INNER, VOCABULARY, WIDTH, Model
-from tests.support.models.ggufs import I32, Tensor, array
+from tests.support.models.ggufs import BOOL, I32, Key, Tensor, array
 from tests.support.models.heads import attention, feed_forward, line
 from worker.gguf.quant import ENCODINGS
 
 LAYERS = 3
 _I64 = next(number for number, each in ENCODINGS.items() if each.name == "I64")
-# Tokens of a drafter's own vocabulary: every other one.
-OWN = np.arange(1, VOCABULARY, 2)
+# Tokens of a drafter's own vocabulary: all but every eighth.
+OWN = np.array([token for token in range(VOCABULARY) if token % 8])
 
 
-def write_target(path: Path, *, noise: float = 0.7, architecture: str = "llama") -> Path:
+def write_target(path: Path, *, noise: float = 1.2, architecture: str = "llama") -> Path:
     """Plain layers."""
     model = Model(architecture, layers=LAYERS)
     for layer in range(LAYERS):
@@ -31,6 +31,9 @@ def write_target(path: Path, *, noise: float = 0.7, architecture: str = "llama")
         model.norm(f"{prefix}ffn_norm.weight", WIDTH)
         attention(model, prefix, noise, queries=HEAD * HEADS)
         feed_forward(model, prefix, noise)
+        if architecture == "qwen3":
+            model.norm(f"{prefix}attn_q_norm.weight", HEAD)
+            model.norm(f"{prefix}attn_k_norm.weight", HEAD)
     _, embedding, output = line()
     model.gguf.drop("token_embd.weight")
     model.values("token_embd.weight", (WIDTH, VOCABULARY), embedding)
@@ -49,7 +52,7 @@ def eagle(
     """A drafter as a file under construction.
 
     own    with embeddings and an output layer of its own; else the model's
-    table  and with half the vocabulary
+    table  and with a smaller vocabulary
     layers, width  whose inputs of the model it reads, and elements of each
     """
     model = Model("eagle3", layers=1)
@@ -59,6 +62,7 @@ def eagle(
             "target_layers": array(I32, list(layers)),
             "target_hidden_size": width,
             "attention.head_count_kv": HEADS,
+            "norm_before_residual": Key(BOOL, 1),
         }
     )
     draw = np.random.default_rng(8)
@@ -73,7 +77,7 @@ def eagle(
         "blk.0.attn_q": np.concatenate([queries, nothing], axis=1),
         "blk.0.attn_k": np.concatenate([queries, nothing], axis=1),
         "blk.0.attn_v": np.concatenate([eye, nothing], axis=1),
-        "blk.0.attn_output": 1.5 * eye,
+        "blk.0.attn_output": 2.5 * eye,
         "blk.0.attn_norm": ones,
         "blk.0.attn_norm_2": ones,
         "blk.0.ffn_norm": ones,
@@ -85,12 +89,7 @@ def eagle(
         model.values(f"{name}.weight", values.shape[::-1], values)
     if table:
         model.gguf.tensors.append(Tensor("d2t", OWN.shape, _I64, OWN.astype("<i8").tobytes()))
-    for part, rows, columns in (
-        ("gate", WIDTH, INNER),
-        ("up", WIDTH, INNER),
-        ("down", INNER, WIDTH),
-    ):
-        model.matrix(f"blk.0.ffn_{part}.weight", rows, columns, scale=0.5)
+    feed_forward(model, "blk.0.", 1.0)
     return model
 
 

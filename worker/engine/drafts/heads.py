@@ -65,6 +65,10 @@ class _HeadHeld(DraftSlot):
         self.start(0, 0)
 
     @property
+    def num_cells(self) -> int:
+        return self.length - self.begin
+
+    @property
     def num_waiting(self) -> int:
         """Hidden states that wait, and so positions that can be read."""
         return self.stop - self.length + 1

@@ -56,6 +56,10 @@ class DraftSlot:
         self.owner: Draft | None = None
         self.used = 0
 
+    @property
+    def num_cells(self) -> int:
+        return self.length
+
 
 Held = TypeVar("Held", bound=DraftSlot)
 BackendT = TypeVar("BackendT", bound=DraftBackend)
@@ -226,7 +230,7 @@ class Rounds(Generic[Held, BackendT]):
             try:
                 self._backend.decode()
             except OutOfCells:
-                idle = [held for held in self._held if held.length and held.owner not in asked]
+                idle = [held for held in self._held if held.num_cells and held.owner not in asked]
                 if not idle:
                     self.empty()
                     return False
