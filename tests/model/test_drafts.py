@@ -134,6 +134,15 @@ def test_a_model_that_gives_no_hidden_states(tmp_path: Path) -> None:
         load_draft_config(drafters.write_eagle(tmp_path / "eagle.gguf"), target)
 
 
+@pytest.mark.parametrize("architecture", ["dflash", "gemma4-assistant"])
+def test_other_drafters(architecture: str, tmp_path: Path) -> None:
+    """They are refused before native code reads them."""
+    target = load_config(drafters.write_target(tmp_path / "target.gguf"))
+    path = write(tmp_path / "draft.gguf", architecture=architecture)
+    with pytest.raises(UsageError, match=f"{architecture} models are not supported"):
+        load_draft_config(path, target)
+
+
 def test_a_cut_file(tmp_path: Path) -> None:
     """It names the model too, and what is wrong with the file."""
     target = load_config(drafters.write_target(tmp_path / "target.gguf"))

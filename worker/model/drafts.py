@@ -67,9 +67,9 @@ def load_draft_config(path: Path, target: ModelConfig) -> ModelConfig:
     if why is not None:
         raise UsageError(
             f"{path.name} cannot draft tokens for {Path(target.path).name}: {why}.",
-            hint="Choose a --draft-model of the same family."
-            if not reads_states(draft)
-            else f"Choose the {draft.architecture} file that was made for this model.",
+            hint="Choose the EAGLE-3 file that was made for this model."
+            if draft.architecture == "eagle3"
+            else "Choose a --draft-model of the same family.",
         )
     return draft
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.support.models.architectures import HEAD, HEADS, INNER, VOCABULARY, WIDTH, Model
+from tests.support.models.architectures import HEAD, HEADS, VOCABULARY, WIDTH, Model
 from tests.support.models.ggufs import BOOL, I32, Key, Tensor, array
 from tests.support.models.heads import attention, feed_forward, line
 from worker.gguf.quant import ENCODINGS
