@@ -16,6 +16,7 @@ from worker.gguf.quant import Share, bits_per_weight, label_of, mix_of
 from worker.gguf.splits import open_header
 from worker.model.architectures import DRAFTERS, ENCODER_DECODERS, ENCODERS
 from worker.model.checks.model import Purpose, check
+from worker.model.decider import DECISION_TEMPLATE, decision_temperatures
 from worker.model.hyperparameters import (
     ExpertConfig,
     RecurrentConfig,
@@ -53,6 +54,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     overrides                      keys that the file does not say so
     decision_type                  the family of a model that was trained for decisions
     target_layers, target_width    of a drafter: layers whose inputs it reads, elements of each
+    decision_temperatures          that it was calibrated with: by type of question, and number of
+                                   options
 
     Of a vocabulary without a model all sizes but `vocab_size` may be 0.
     """
@@ -110,11 +113,19 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     decision_type: str | None = None
     target_layers: tuple[int, ...] = ()
     target_width: int = 0
+    decision_temperatures: dict[str, float] = {}
 
     @property
     def path(self) -> str:
         """The first or only file."""
         return self.files[0].path
+
+    @property
+    def decision_form(self) -> str | None:
+        """The template by which a model for decisions writes its questions; None: the worker's own
+        prompts ask it."""
+        named = self.tokenizer.chat_templates if self.tokenizer else {}
+        return named.get(DECISION_TEMPLATE) if self.decision_type else None
 
     @property
     def only_embeds(self) -> bool:
@@ -245,6 +256,7 @@ def config_of(header: Header) -> ModelConfig:
         decision_type=fields.word(".decision.type") or None,
         target_layers=fields.numbers(".target_layers"),
         target_width=_target_width(fields, embedding),
+        decision_temperatures=decision_temperatures(fields),
         norm_epsilon=first_number(
             fields,
             ".attention.layer_norm_rms_epsilon",
