@@ -8,6 +8,7 @@ beside that, and is wrong as often as the model leaves the line.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -93,6 +94,6 @@ def eagle(
     return model
 
 
-def write_eagle(path: Path, **options: bool) -> Path:
+def write_eagle(path: Path, **options: Any) -> Path:
     """The same, written."""
     return eagle(**options).gguf.write(path)

@@ -33,7 +33,9 @@ class HeadBackend(DraftBackend, Protocol):
     max_waiting: int
     fed: np.ndarray
     longest: int
-    begins_blank: bool
+
+    @property
+    def begins_blank(self) -> bool: ...
 
     def hidden_state(self, row: int) -> np.ndarray:
         """The head's hidden state in output row `row`, float32 [width], until the next decode."""
