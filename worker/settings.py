@@ -327,8 +327,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Option("--spec-default", values.switch_to("ngram", "none"), "the same as --draft ngram",
         "on|off", const="on")] = None
     draft_model: Annotated[str | None, Option("--draft-model --model-draft -md --spec-draft-model",
-        values.nonempty, "draft model: a smaller model with the same vocabulary, a file or a name "
-        "(none)", "FILE", env="LLAMA_ARG_SPEC_DRAFT_MODEL")] = None
+        values.nonempty, "draft model: a smaller model with the same vocabulary, or an EAGLE-3 "
+        "drafter of the model; a file or a name (none)",
+        "FILE", env="LLAMA_ARG_SPEC_DRAFT_MODEL")] = None
     hf_draft: Annotated[str | None, Option("--hf-repo-draft -hfd -hfrd --spec-draft-hf",
         values.repository, "draft model on the Hub, written as for --hf-repo", "REPO")] = None
     draft_max: Annotated[int | None, Option("--draft-max --draft-n --spec-draft-n-max",

@@ -29,6 +29,12 @@ class Headed(Guessed):
         return self.target.now + self.heads.now
 
 
+@pytest.fixture(params=[False, True], ids=["heads", "eagle"], autouse=True)
+def _encodes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore
+    """Heads, and a drafter whose states are encoded."""
+    monkeypatch.setattr(FakeHeads, "encodes", request.param)
+
+
 @pytest.mark.parametrize("streams", [False, True])
 def test_they_save_steps(streams: bool) -> None:
     """Three tokens a guess, all of them right: a step gives four."""
@@ -112,7 +118,8 @@ def test_a_state_that_comes_back() -> None:
     deltas = run(headed.engine)
     headed.check(deltas, "b", [5, *PREFIX, 3])
     assert deltas["b"][-1].cached_tokens >= len(PREFIX)
-    assert headed.heads.num_blind > 0  # so what they guess from there on is what they see
+    # So what they guess from there on is what they see; a drafter leaves the first row out.
+    assert (headed.heads.num_blind > 0) is not FakeHeads.encodes
 
 
 def test_aborts_and_preemption() -> None:

@@ -165,6 +165,7 @@ def test_nobody_starves_nothing_leaks(
         own_heads = FakeHeads(backend, num_cells=heads)
         own_heads.failures = list(reversed(failures))
         own_heads.max_waiting = heads
+        own_heads.encodes = heads % 2 == 1  # a drafter that reads their encoded states
     engine = Engine(
         backend, lambda: backend.now, store=store, max_stall=max_stall,
         drafting=Drafting(drafting, model=draft_model, heads=own_heads),

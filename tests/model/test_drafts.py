@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.models import ggufs
+from tests.support.models import drafters, ggufs
 from tests.support.models.architectures import WRITERS
 from tests.support.models.heads import write_qwen35
 from worker.errors import UsageError
@@ -104,3 +104,51 @@ def test_states_kept(options: dict[str, Any], lfm2: int, qwen35: int, tmp_path: 
     ):
         room = Memory(total=1 << 40, available=1 << 40)
         assert estimate(load_config(path), settings, room).states_kept == kept
+
+
+@pytest.mark.parametrize(
+    ("options", "dropped", "why"),
+    [
+        ({"width": 32}, (), "hidden states of 32 elements, and the model's have 64"),
+        ({"layers": (0, 1, 3)}, (), "it reads layer 3, and the model gives layers 0 to 2"),
+        ({"layers": (0, 1)}, (), "it reads 2 layers"),
+        ({}, ("fc.weight",), "it has no tensor fc.weight"),
+        ({"table": True}, ("output.weight",), "a vocabulary of its own without an output layer"),
+    ],
+)
+def test_a_drafter_of_another_model(
+    options: dict[str, Any], dropped: tuple[str, ...], why: str, tmp_path: Path
+) -> None:
+    """Native code would end the process; here both files are named, and what differs."""
+    target = load_config(drafters.write_target(tmp_path / "target.gguf"))
+    model = drafters.eagle(**options)
+    model.gguf.drop(*dropped)
+    with pytest.raises(UsageError, match=why) as caught:
+        load_draft_config(model.gguf.write(tmp_path / "eagle.gguf"), target)
+    assert "eagle.gguf cannot draft tokens for target.gguf" in caught.value.message
+    assert "made for this model" in str(caught.value.hint)
+
+
+def test_a_model_that_gives_no_hidden_states(tmp_path: Path) -> None:
+    """Graphs of some architectures do not name what goes into their layers."""
+    target = load_config(WRITERS["qwen2"](tmp_path / "target.gguf"))
+    with pytest.raises(UsageError, match="gives no hidden states of qwen2 models"):
+        load_draft_config(drafters.write_eagle(tmp_path / "eagle.gguf"), target)
+
+
+@pytest.mark.parametrize("architecture", ["dflash", "gemma4-assistant"])
+def test_other_drafters(architecture: str, tmp_path: Path) -> None:
+    """They are refused before native code reads them."""
+    target = load_config(drafters.write_target(tmp_path / "target.gguf"))
+    path = write(tmp_path / "draft.gguf", architecture=architecture)
+    with pytest.raises(UsageError, match=f"{architecture} models are not supported"):
+        load_draft_config(path, target)
+
+
+def test_a_cut_file(tmp_path: Path) -> None:
+    """It names the model too, and what is wrong with the file."""
+    target = load_config(drafters.write_target(tmp_path / "target.gguf"))
+    path = drafters.write_eagle(tmp_path / "eagle.gguf")
+    path.write_bytes(path.read_bytes()[:-5000])
+    with pytest.raises(UsageError, match=r"eagle.gguf cannot draft tokens for target.gguf: "):
+        load_draft_config(path, target)

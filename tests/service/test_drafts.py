@@ -14,7 +14,7 @@ import pytest
 
 from tests.support import http
 from tests.support.metrics import scrape
-from tests.support.models import ggufs
+from tests.support.models import drafters, ggufs
 from tests.support.models.heads import WRITERS
 from tests.support.programs.processes import Server, ended, serving
 from worker.demo import HELDOUT_PATH, MODEL_PATH
@@ -45,6 +45,33 @@ def test_it_is_told(drafted: Server, tiny: Path) -> None:
     info = http.get(f"{drafted.url}/info").json()
     assert (info["draft"], info["draft_model"]) == ("auto", tiny.stem)
     assert all(slot["speculative"] for slot in http.get(f"{drafted.url}/slots").json())
+
+
+def test_an_eagle_drafter(tmp_path: Path) -> None:
+    """It guesses beside its model; commands say for which one it is, and that it fits."""
+    target = drafters.write_target(tmp_path / "target.gguf")
+    eagle = drafters.write_eagle(tmp_path / "eagle.gguf")
+    with serving("--model", target, "-md", eagle, "--draft", "model", "-c", "2048") as server:
+        timings = [server.post(BODY).json()["timings"] for _ in range(3)]
+        assert sum(found["draft_n_accepted"] for found in timings) > 0
+        assert http.get(f"{server.url}/info").json()["draft_model"] == "eagle"
+    shown = ended("show", eagle)
+    assert "hidden states of 64 elements" in " ".join(shown.stdout.split())
+    assert ended("check", target, "--draft-model", eagle).returncode == 0
+    plan = json.loads(ended("plan", target, "-md", eagle, "--json").stdout)
+    assert plan["draft_bytes"] > eagle.stat().st_size
+
+
+def test_an_eagle_drafter_of_another_model_is_refused(tiny: Path, tmp_path: Path) -> None:
+    """It exits with 2 before anything is loaded; so does one that nobody drafts for."""
+    eagle = drafters.write_eagle(tmp_path / "eagle.gguf")
+    done = ended("serve", "--model", tiny, "-md", eagle, "--port", "0")
+    assert done.returncode == 2
+    last = done.stderr.splitlines()[-1]
+    assert "eagle.gguf cannot draft tokens for tiny.gguf: it reads layer 2" in last
+    checked = ended("check", tiny, "--draft-model", eagle)
+    assert checked.returncode == 1
+    assert "it reads layer 2" in checked.stdout
 
 
 @pytest.mark.parametrize(("who", "told"), [("mtp", "mtp"), ("auto", "both")])

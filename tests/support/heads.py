@@ -11,15 +11,20 @@ Tokens = tuple[int, ...]
 
 
 class FakeHeads:
-    """Plays the heads of `model`; refuses states of other tokens, and cells with a gap.
+    """Plays the heads of `model`, or a drafter that reads its hidden states; refuses states of
+    other tokens, and cells with a gap.
 
     Hidden state n > 0 is that of the n-th list of tokens that was ever computed, 0 is unknown.
 
+    encodes     it is a drafter: states are encoded before they are fed, and no row begins without
     right       whether the next token is guessed, or another one
     num_blind   rows that were read without a state, behind the first position
     failures    for each coming decode, what it raises instead of computing (None: nothing)
     per_row     seconds that a row adds to a batch's 0.05 seconds
     """
+
+    encodes = False
+    longest = 3
 
     def __init__(self, model: FakeBackend, *, num_cells: int = 0, right: bool = True) -> None:
         self.model = model
@@ -43,6 +48,18 @@ class FakeHeads:
         self._numbers: dict[Tokens, int] = {}
         self._rows: list[Tokens | None] = []
 
+    @property
+    def begins_blank(self) -> bool:
+        """Heads read the first token without a state."""
+        return not self.encodes
+
+    def encode(self, states: np.ndarray) -> np.ndarray:
+        """The state is the second of two numbers."""
+        assert self.encodes
+        assert states.shape[1] == 2
+        assert (states[:, 0] == -1).all()
+        return states[:, 1:]
+
     def decode(self) -> None:
         """Compute the batch, or raise the next planned failure."""
         batch, size = self.batch, self.batch.size
@@ -65,6 +82,7 @@ class FakeHeads:
         cells = self.cells[int(batch.slots[row])]
         assert not cells or max(cells) + 1 == position, "a gap, or a cell twice"
         number = int(self.fed[row, 0])
+        assert cells or number or not self.encodes, "begun without a state"
         before = self._lists[number] if number or not position else None
         if before is None:
             self.num_blind += 1
@@ -93,7 +111,7 @@ class FakeHeads:
         for row in range(rows):
             tokens = self.model.tokens(int(batch.slots[row]))
             states[row] = self._number(tuple(tokens[: int(batch.positions[row]) + 1]))
-        return states
+        return np.pad(states, ((0, 0), (1, 0)), constant_values=-1) if self.encodes else states
 
     def _number(self, tokens: Tokens | None) -> int:
         if tokens is None:

@@ -18,16 +18,18 @@ from worker.engine.plan import StepPlan
 from worker.engine.request import GenerationParams, Prompt, Request, SamplingParams
 from worker.engine.sequence import Delta, Sequence
 from worker.llama.backend import LlamaBackend
-from worker.llama.companion import DraftModel, Heads
+from worker.llama.companion import DraftModel, Eagle, Heads, StateReader
 from worker.llama.context import ContextOptions
 from worker.llama.library import native
 from worker.llama.weights import LoadOptions
 from worker.machine import Memory
 from worker.memory.plan import estimate
-from worker.model.config import load_config
+from worker.model.config import ModelConfig, load_config
+from worker.model.drafts import load_draft_config, reads_states, states_read
 from worker.settings import Settings
 
 Tokens = tuple[int, ...]
+EXACT: dict[str, Any] = {"cache_type_k": "f32", "cache_type_v": "f32", "flash_attn": "off"}
 COUNT = 12  # tokens that a request asks for
 
 
@@ -37,13 +39,23 @@ def prompt_of(seed: int, length: int) -> Tokens:
     return tuple(draw.randrange(3, VOCABULARY) for _ in range(length))
 
 
-def load(path: Path, *, unified: bool = False, heads: bool = False, **options: int) -> LlamaBackend:
+def load(
+    path: Path,
+    *,
+    unified: bool = False,
+    heads: bool = False,
+    draft: ModelConfig | None = None,
+    **options: int,
+) -> LlamaBackend:
     """A backend whose logits hardly depend on who else is in the batch: by 1e-4 at most.
 
     With flash attention they differ by 1e-2, with a cache of f16 by 1e-3, and near-ties flip.
+
+    draft: a drafter to which it gives hidden states
     """
     sizes: dict[str, Any] = {k: options[k] for k in ("batch_size", "ubatch_size") if k in options}
-    asked = Settings(draft="both" if heads else "auto", **sizes)
+    named = None if draft is None else draft.path
+    asked = Settings(draft="both" if heads else "auto", draft_model=named, **sizes)
     kept = estimate(load_config(path), asked, Memory(total=1 << 40, available=1 << 40)).states_kept
     given: dict[str, Any] = {"num_cells": 1024, "num_slots": 4, "states_kept": kept, **options}
     return LlamaBackend.open(
@@ -53,11 +65,21 @@ def load(path: Path, *, unified: bool = False, heads: bool = False, **options: i
             **given,
             unified=unified,
             purpose="text beside heads" if heads else "text",
-            cache_type_k="f32",
-            cache_type_v="f32",
-            flash_attn="off",
+            layers_read=states_read(draft),
+            **EXACT,
         ),
     )
+
+
+def open_eagle(draft: ModelConfig, backend: LlamaBackend) -> Eagle:
+    """A drafter beside a backend that was loaded for it."""
+    options = ContextOptions(
+        num_cells=backend.shape.num_cells,
+        num_slots=backend.shape.num_slots,
+        batch_size=backend.batch.capacity,
+        **EXACT,
+    )
+    return Eagle(draft, LoadOptions(n_gpu_layers=0, devices=()), options, backend)
 
 
 class Truth:
@@ -104,10 +126,17 @@ class Session:
         unified: bool = False,
         **options: int,
     ) -> None:
-        self.backend = load(path, unified=unified, heads=heads, **options)
-        self.heads = Heads(self.backend) if heads else None
+        drafts = None if draft is None else load_draft_config(draft, load_config(path))
+        reads = drafts is not None and reads_states(drafts)
+        self.backend = load(
+            path, unified=unified, heads=heads, draft=drafts if reads else None, **options
+        )
+        self.heads: StateReader | None = Heads(self.backend) if heads else None
         self.draft_model: DraftModel | None = None
-        if draft is not None:
+        if reads:
+            assert drafts is not None
+            self.heads = open_eagle(drafts, self.backend)
+        elif draft is not None:
             self.draft_model = DraftModel(
                 draft,
                 LoadOptions(n_gpu_layers=0, devices=()),

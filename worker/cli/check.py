@@ -17,10 +17,10 @@ from worker.audit.discovery import candidates
 from worker.audit.verdict import FileVerdict, judge
 from worker.chat.places import table_of
 from worker.cli.console import data_console, one_line, write_json
-from worker.cli.model import model_path
+from worker.cli.model import model_path, with_draft_path
 from worker.cli.options import settings_from
 from worker.cli.progress import bar_on_stderr, of_bytes, of_items
-from worker.errors import ModelFileError, quantity
+from worker.errors import ModelFileError, UsageError, quantity
 from worker.gguf.header import Header
 from worker.gguf.splits import open_header
 from worker.gguf.strings import StringArray
@@ -28,6 +28,7 @@ from worker.hub.catalog import load_catalog
 from worker.machine import human_bytes
 from worker.model.adapter import load_adapter
 from worker.model.config import load_config
+from worker.model.drafts import load_draft_config
 from worker.model.projector import check_projector, load_projector
 from worker.model.tokenizer import TokenizerConfig
 
@@ -39,7 +40,7 @@ _STYLES = {"good": "green", "other": "dim", "bad": "bold red"}
 def run(arguments: argparse.Namespace) -> int:
     """Check all of them, whatever is wrong with one; 1 where one is bad."""
 
-    settings = settings_from(arguments)
+    settings = with_draft_path(settings_from(arguments))
     entries = ()
     if arguments.deep:
         entries = tuple(load_catalog(settings.catalog).entries.values())
@@ -64,10 +65,12 @@ def run(arguments: argparse.Namespace) -> int:
                         load_adapter(adapter.file, each.path)
                     if settings.mmproj is not None:
                         check_projector(load_projector(Path(settings.mmproj)), config)
-                except ModelFileError as error:
+                    if settings.draft_model is not None:
+                        load_draft_config(Path(settings.draft_model), config)
+                except (ModelFileError, UsageError) as error:
                     verdict = replace(
                         verdict, ok=False, code=error.code, message=error.message,
-                        hint=error.hint, field=error.field,
+                        hint=error.hint, field=getattr(error, "field", None),
                     )  # fmt: skip
             if not arguments.deep:
                 progress.add(1)

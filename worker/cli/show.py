@@ -141,6 +141,12 @@ def _shape(config: ModelConfig) -> dict[str, str]:
             rows["experts"] += f", {experts.shared} shared"
         if any(experts.feed_forward):
             rows["expert feed-forward"] = _layers(experts.feed_forward)
+    if config.target_width:
+        read = ", ".join(map(str, config.target_layers)) or "its last one"
+        rows["drafts for"] = (
+            f"a model with hidden states of {config.target_width:,} elements and "
+            f"{config.vocab_size:,} tokens, of which it reads layers {read}"
+        )
     if config.nextn_layers:
         rows["MTP heads"] = str(config.nextn_layers)
     if config.recurrent:

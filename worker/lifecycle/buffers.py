@@ -15,12 +15,12 @@ import msgspec
 
 from worker import log
 from worker.llama import library
-from worker.llama.context import Context, ContextOptions
+from worker.llama.context import Context, ContextOptions, lender_options
 from worker.llama.weights import LoadOptions, Weights
 from worker.memory.contexts import AskBuffers, ContextBytes, Wanted
 from worker.memory.embedding import EmbeddingShape
 from worker.model.config import ModelConfig
-from worker.model.drafts import why_no_heads
+from worker.model.drafts import borrows, reads_states, states_read, why_no_heads
 from worker.settings import Settings
 
 _Told = TypeVar("_Told")
@@ -81,14 +81,20 @@ def asking(config: ModelConfig, draft: ModelConfig | None = None) -> Generator[A
                 unified=wanted.unified,
                 chunk_outputs=wanted.chunk_outputs,
                 states_kept=wanted.states_kept,
+                layers_read=states_read(draft),
             )
             if wanted.shape is not None:
                 options = vectors_options(options, wanted.shape)
             if wanted.beside:
-                purpose = "heads" if draft is None else "text"
-                options = msgspec.structs.replace(options, purpose=purpose)
+                purpose = "heads" if draft is None else "drafts" if reads_states(draft) else "text"
+                options = msgspec.structs.replace(options, purpose=purpose, layers_read=())
             whose = guessing if wanted.beside else weights
-            with library.capture_log() as lines, Context(whose, options) as context:
+            with contextlib.ExitStack() as stack:
+                lender = None
+                if wanted.beside and draft is not None and borrows(draft):
+                    lender = stack.enter_context(Context(weights, lender_options(options)))
+                lines = stack.enter_context(library.capture_log())
+                context = stack.enter_context(Context(whose, options, other=lender))
                 compute = sum(nbytes for _, nbytes in context.residency.compute_buffers)
             return ContextBytes(_sum(_CELLS, lines), _sum(_STATES, lines), compute)
 

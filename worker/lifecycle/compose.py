@@ -27,7 +27,7 @@ from worker.lifecycle.persistence import Recalled, open_store
 from worker.lifecycle.prepared import Prepared
 from worker.lifecycle.slots import named_slots
 from worker.llama.backend import LlamaBackend
-from worker.llama.companion import Heads
+from worker.llama.companion import StateReader
 from worker.llama.process.pipe import write
 from worker.llama.weights import Weights
 from worker.model.calibration import CalibrationError, DecisionCalibration, load_calibration
@@ -176,7 +176,7 @@ def _calibration(settings: Settings, config: ModelConfig) -> DecisionCalibration
 
 def _drafting(settings: Settings, made: LoadedParts) -> Drafting:
     draft = made.native.draft
-    is_heads = isinstance(draft, Heads)
+    is_heads = isinstance(draft, StateReader)
     return Drafting(
         looks_up=made.prepared.guesses in ("auto", "ngram", "both"),
         recall=made.recalled and made.recalled.recall,

@@ -15,7 +15,7 @@ from worker.lifecycle.prepared import Prepared, load_weights, maps_file, note_na
 from worker.llama import library
 from worker.llama.backend import LlamaBackend
 from worker.llama.calibrate import AttentionShape, calibration
-from worker.llama.companion import Companion, DraftModel, Heads
+from worker.llama.companion import Companion, DraftModel, Eagle, Heads, StateReader
 from worker.llama.context import PLAIN_ROWS, ContextOptions
 from worker.llama.guides.guides import Guides
 from worker.llama.process import openmp
@@ -28,6 +28,7 @@ from worker.memory.embedding import EmbeddingShape, embedding_shape
 from worker.memory.offload import HOST
 from worker.memory.plan import MemoryPlan
 from worker.model.config import ModelConfig
+from worker.model.drafts import reads_states, states_read
 from worker.settings import Settings
 
 _THREAD_BYTES = 16 << 20
@@ -86,6 +87,7 @@ def open_backend(
         plain_rows=PLAIN_ROWS if _takes_plain(settings, prepared) else 0,
         plain_bytes=plan.compute_bytes,
         purpose="text beside heads" if prepared.uses_heads else "text",
+        layers_read=states_read(prepared.draft),
         states_kept=plan.states_kept,
         control=prepared.control,
     )
@@ -205,7 +207,7 @@ def _tell_of_scores(config: ModelConfig, shape: EmbeddingShape) -> None:
 
 def open_draft(
     settings: Settings, prepared: Prepared, backend: LlamaBackend
-) -> DraftModel | Heads | None:
+) -> DraftModel | StateReader | None:
     """Load what guesses tokens, if there is something, with a context beside the backend's.
 
     A draft model goes to the devices that the model's layers go to, as a whole; heads are where
@@ -232,31 +234,31 @@ def open_draft(
 
 def _open_model(
     config: ModelConfig, settings: Settings, prepared: Prepared, backend: LlamaBackend
-) -> DraftModel:
+) -> DraftModel | Eagle:
     devices, plan = prepared.devices, prepared.plan
     offloads = bool(devices.chosen) and plan.gpu_layers > 0
-    return DraftModel(
-        Path(config.path),
-        LoadOptions(
-            n_gpu_layers=-1 if offloads else 0,
-            devices=tuple(d.name for d in devices.chosen) if devices.explicit else None,
-            split_mode=settings.split_mode,
-            main_gpu=settings.main_gpu,
-            mmap=maps_file(settings, devices),
-            files=config.files,
-        ),
-        ContextOptions(
-            num_cells=plan.num_cells,
-            num_slots=backend.shape.num_slots,
-            batch_size=settings.batch_size,
-            ubatch_size=settings.ubatch_size,
-            threads=backend.context.threads,
-            threads_batch=backend.context.threads_batch,
-            cache_type_k=settings.cache_type_k,
-            cache_type_v=settings.cache_type_v,
-            flash_attn=settings.flash_attn,
-        ),
+    load = LoadOptions(
+        n_gpu_layers=-1 if offloads else 0,
+        devices=tuple(d.name for d in devices.chosen) if devices.explicit else None,
+        split_mode=settings.split_mode,
+        main_gpu=settings.main_gpu,
+        mmap=maps_file(settings, devices),
+        files=config.files,
     )
+    options = ContextOptions(
+        num_cells=plan.num_cells,
+        num_slots=backend.shape.num_slots,
+        batch_size=settings.batch_size,
+        ubatch_size=settings.ubatch_size,
+        threads=backend.context.threads,
+        threads_batch=backend.context.threads_batch,
+        cache_type_k=settings.cache_type_k,
+        cache_type_v=settings.cache_type_v,
+        flash_attn=settings.flash_attn,
+    )
+    if reads_states(config):
+        return Eagle(config, load, options, backend)
+    return DraftModel(Path(config.path), load, options)
 
 
 def slots_for(plan: MemoryPlan, kernels: Kernels) -> int:

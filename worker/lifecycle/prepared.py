@@ -26,7 +26,13 @@ from worker.model.adapter import AdapterConfig
 from worker.model.architectures import doubt
 from worker.model.config import ModelConfig, load_config
 from worker.model.control_vector import ControlVector, load_control_vector
-from worker.model.drafts import check_forgets, check_heads, load_draft_config, why_no_heads
+from worker.model.drafts import (
+    check_forgets,
+    check_heads,
+    load_draft_config,
+    reads_states,
+    why_no_heads,
+)
 from worker.model.overrides import RopeWish, Wishes
 from worker.model.projector import (
     ProjectorConfig,
@@ -281,7 +287,13 @@ def load_draft(config: ModelConfig, settings: Settings) -> ModelConfig | None:
     """
     if settings.draft_model is None:
         return None
-    return load_draft_config(Path(settings.draft_model), config)
+    draft = load_draft_config(Path(settings.draft_model), config)
+    if reads_states(draft) and (why := hidden_states.why_missing(layers=True)):
+        raise UsageError(
+            f"{Path(draft.path).name} reads hidden states, and {why}.",
+            hint="Leave --draft-model out, or install the pinned llama.cpp with `make install`.",
+        )
+    return draft
 
 
 def find_devices(settings: Settings) -> Devices:

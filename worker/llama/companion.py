@@ -1,5 +1,5 @@
-"""A context beside the model's, which guesses what the model will sample: a draft model's, or
-that of the model's own heads."""
+"""A context beside the model's, which guesses what the model will sample: a draft model's, a
+drafter's that reads the model's hidden states, or that of the model's own heads."""
 
 from __future__ import annotations
 
@@ -12,12 +12,21 @@ import numpy as np
 from msgspec.structs import replace
 
 from worker.errors import ModelLoadError
+from worker.gguf.source import pin
+from worker.gguf.splits import open_header
 from worker.llama import hidden_states
 from worker.llama.backend import LlamaBackend
-from worker.llama.context import Context, ContextOptions
+from worker.llama.context import Context, ContextOptions, lender_options
 from worker.llama.library import native
 from worker.llama.weights import LoadOptions, Weights
-from worker.memory.companions import HEAD_OUTPUTS
+from worker.memory.companions import (
+    EAGLE_LENGTH,
+    HEAD_LENGTH,
+    HEAD_OUTPUTS,
+    eagle_outputs,
+)
+from worker.model.config import ModelConfig
+from worker.model.drafts import borrows
 
 
 class Companion:
@@ -66,7 +75,7 @@ class Companion:
     def warm_up(self) -> None:
         """Decode a token in a thread that ends (see `LlamaBackend.warm_up`), then forget it."""
         self.batch.clear()
-        self.batch.add_one(0, 0, 0)
+        self.batch.add_one(0, 1, 0)
         with ThreadPoolExecutor(1, thread_name_prefix="warm-up") as pool:
             pool.submit(self.decode).result()
         self.context.clear()
@@ -82,8 +91,33 @@ class Companion:
         self.close()
 
 
-class Heads(Companion):
-    """Implements `engine.drafts.heads.HeadBackend`. Their weights are a part of the model's."""
+class StateReader(Companion):
+    """Implements `engine.drafts.heads.HeadBackend`: it guesses from the model's hidden states."""
+
+    longest: int
+    begins_blank: bool
+    max_waiting: int
+    fed: np.ndarray
+    _width: int
+
+    def hidden_state(self, row: int) -> np.ndarray:
+        """The row's hidden state, float32 [width]; all rows of its batch have outputs."""
+        return hidden_states.hidden_rows(self.context.handle, row + 1, self._width)[row]
+
+    def model_hidden_state(self, rows: int) -> np.ndarray:
+        """The model's hidden states in the rows that it computed last, float32 [rows, n]."""
+        raise NotImplementedError
+
+    def encode(self, states: np.ndarray) -> np.ndarray:
+        """What is fed of these, float32 [rows, width]. Raises BatchError."""
+        raise NotImplementedError
+
+
+class Heads(StateReader):
+    """The model's own heads; their weights are a part of the model's."""
+
+    longest = HEAD_LENGTH
+    begins_blank = True
 
     def __init__(self, backend: LlamaBackend) -> None:
         """Allocate the heads' cells, as many as the model has, whose heads were loaded too.
@@ -112,13 +146,107 @@ class Heads(Companion):
         self._width = native.llama_model_n_embd_out(weights.handle)
         self.fed = context.feed(self._width)
 
-    def hidden_state(self, row: int) -> np.ndarray:
-        """The row's hidden state, float32 [width]; all rows of its batch have outputs."""
-        return hidden_states.hidden_rows(self.context.handle, row + 1, self._width)[row]
+    def model_hidden_state(self, rows: int) -> np.ndarray:
+        """What the model's last layer made in these rows, float32 [rows, width]."""
+        return hidden_states.hidden_rows(self._beside.handle, rows, self._width)
+
+    def encode(self, states: np.ndarray) -> np.ndarray:
+        """They are fed as they are."""
+        return states
+
+
+class Eagle(StateReader):
+    """A drafter that was made for the model (EAGLE-3): one layer that reads what goes into three of
+    the model's.
+
+    The row of token p has position p - 1, that of the hidden state in it, as it was trained. So the
+    first token of a sequence has no row.
+    """
+
+    longest = EAGLE_LENGTH
+    begins_blank = False
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        load: LoadOptions,
+        options: ContextOptions,
+        backend: LlamaBackend,
+    ) -> None:
+        """Load it and allocate its cells. The backend's context gives the layers that it reads.
+
+        Raises ModelLoadError, BackendError, DoesNotFitError.
+        """
+        _check_table(config)
+        with contextlib.ExitStack() as stack:
+            self.weights = stack.enter_context(Weights(Path(config.path), load))
+            lender = None
+            if borrows(config):
+                lender = stack.enter_context(Context(backend.weights, lender_options(options)))
+            options = eagle_options(options)
+            context = stack.enter_context(Context(self.weights, options, other=lender))
+            super().__init__(context, stack.pop_all())
+        self.layers = self.weights.residency.layers
+        taken = [each.residency for each in (context, lender) if each is not None]
+        self.buffers = (
+            *self.weights.residency.buffers,
+            *(buffer for each in taken for buffer in (*each.kv_buffers, *each.compute_buffers)),
+        )
+        self.max_length = min(backend.max_length, context.num_cells)
+        self.max_waiting = context.num_cells
+        self.vocab_size = self.weights.vocab_size
+        self._backend = backend
+        self._width = native.llama_model_n_embd(self.weights.handle)
+        self.fed = context.feed(self._width)
 
     def model_hidden_state(self, rows: int) -> np.ndarray:
-        """The model's hidden states in the rows that it computed last, float32 [rows, width]."""
-        return hidden_states.hidden_rows(self._beside.handle, rows, self._width)
+        """What went into the model's layers that it reads, float32 [rows, layers x width]."""
+        return self._backend.context.layer_rows(rows)
+
+    def encode(self, states: np.ndarray) -> np.ndarray:
+        """Three layers become one vector, float32 [rows, width]. Raises BatchError."""
+        room = self.batch.max_outputs
+        parts = [states[at : at + room] for at in range(0, len(states), room)]
+        return np.concatenate([self.context.encode(part, self._width) for part in parts])
+
+    def decode(self) -> None:
+        positions = self.batch.positions[: self.batch.size]
+        positions -= 1
+        try:
+            self.context.decode()
+        finally:
+            positions += 1
+
+    def drop(self, slot: int, start: int = 0) -> bool:
+        return self.context.drop(slot, max(0, start - 1))
+
+    def holds(self, slot: int, begin: int, stop: int) -> bool:
+        return self.context.holds(slot, max(0, begin - 1), stop - 1)
+
+    def share(self, source: int, target: int, stop: int) -> bool:
+        self.context.share(source, target, stop - 1)
+        return True
+
+
+def eagle_options(options: ContextOptions) -> ContextOptions:
+    """Of an EAGLE-3 drafter's context for so many slots and cells."""
+    outputs = eagle_outputs(options.num_slots) - options.num_slots
+    return replace(options, unified=True, chunk_outputs=outputs, purpose="drafts")
+
+
+def _check_table(config: ModelConfig) -> None:
+    """Raise ModelLoadError for a drafter whose own vocabulary leads out of the model's, where ggml
+    would write."""
+    table = next((t for t in open_header(config.path).tensors if t.name == "d2t"), None)
+    if table is None:
+        return
+    with pin(config.files) as paths:
+        ids = np.fromfile(paths[table.file], "<i8", table.elements, offset=table.offset)
+    if len(ids) != table.elements or ids.min() < 0 or ids.max() >= config.vocab_size:
+        raise ModelLoadError(
+            f"{Path(config.path).name}: its table d2t names tokens that are not in its vocabulary.",
+            hint="Convert the drafter again.",
+        )
 
 
 class DraftModel(Companion):

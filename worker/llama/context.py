@@ -46,7 +46,8 @@ class ContextOptions(msgspec.Struct, frozen=True, kw_only=True):
                   `flash_attn` says, if they would take more
     yarn          YaRN's extrapolation and attention factors, slow and fast beta; below 0: as usual
     purpose       "text"; "heads": of the model's own heads, which guess; "text beside heads": that
-                  gives the hidden states which they read
+                  gives the hidden states which they read; "drafts": of a model that reads them
+    layers_read   layers of which it gives what goes in; their number: what the last one makes
     states_kept   of a recurrent model: states before the last one that each sequence keeps, so that
                   as many wrong guesses can be dropped
     control       is added behind layers; not to what heads compute
@@ -66,7 +67,8 @@ class ContextOptions(msgspec.Struct, frozen=True, kw_only=True):
     plain_rows: int = 0
     plain_bytes: int = 1 << 62
     yarn: tuple[float, float, float, float] = (-1.0, -1.0, -1.0, -1.0)
-    purpose: Literal["text", "heads", "text beside heads", "vectors", "scores"] = "text"
+    purpose: Literal["text", "heads", "text beside heads", "drafts", "vectors", "scores"] = "text"
+    layers_read: tuple[int, ...] = ()
     states_kept: int = 0
     control: ControlVector | None = None
 
@@ -94,17 +96,23 @@ class Context:
     """
 
     def __init__(
-        self, weights: Weights, options: ContextOptions, observer: Callback | None = None
+        self,
+        weights: Weights,
+        options: ContextOptions,
+        observer: Callback | None = None,
+        other: Context | None = None,
     ) -> None:
         """Allocate the cache and the compute buffers.
 
         observer: sees the nodes of what is computed
+        other: of the model whose embeddings and output layer it uses; closed after this one
         Raises DoesNotFitError when the allocation fails, ResidencyError when the cache of an
         offloaded layer is not on the layer's device.
         """
         self.handle: Any = None
         self._memory: Any = None
         self._weights, self.options, self._observer = weights, options, observer
+        self._other = other
         self.has_cells = not native.llama_model_is_recurrent(weights.handle)
         self.num_cells = whole_cells(options.num_cells)
         self.num_slots = min(options.num_slots, MAX_SLOTS)
@@ -113,7 +121,8 @@ class Context:
         self.stream_cells = streams if self.has_cells else self.num_cells
         self.threads, self.threads_batch = options.threads, options.threads_batch
         is_t5 = native.llama_model_has_encoder(weights.handle)
-        self._call = native.llama_encode if is_t5 else native.llama_decode
+        encodes = is_t5 and options.purpose != "drafts"
+        self._call = native.llama_encode if encodes else native.llama_decode
         self.unified = options.unified or not self.stream_cells
         self._use_rows(options.plain_rows)
         self._create()
@@ -199,8 +208,10 @@ class Context:
             if options.control is not None and options.purpose != "heads":
                 add_control_vector(handle, options.control)
             self._memory = native.llama_get_memory(handle)
-            if options.purpose in ("heads", "text beside heads"):
-                hidden_states.give_hidden(handle, outputs_only=options.purpose == "heads")
+            if options.purpose in ("heads", "drafts", "text beside heads"):
+                only = options.purpose != "text beside heads"
+                hidden_states.give_hidden(handle, outputs_only=only)
+            hidden_states.give_layers(handle, options.layers_read, weights.num_layers)
         except BaseException:
             self.close()
             raise
@@ -226,6 +237,8 @@ class Context:
         params.flash_attn_type = _FLASH[options.flash_attn if self.fused else "off"]
         params.ctx_type = _HEADS if options.purpose == "heads" else 0
         params.embeddings = options.embeds
+        if self._other is not None:
+            params.ctx_other = self._other.handle
         if options.purpose == "scores":
             params.pooling_type = _RANK
         elif options.embeds:  # they become one vector in numpy, also where a text is read in parts
@@ -247,6 +260,28 @@ class Context:
         fed = np.zeros((self.batch.capacity, width), np.float32)
         self._batch = _wire(self.batch, fed)
         return fed
+
+    def layer_rows(self, rows: int) -> np.ndarray:
+        """What went into `layers_read` in the first rows computed last, one layer beside the other,
+        float32 [rows, layers x width], a copy."""
+        layers, count = self.options.layers_read, self._weights.num_layers
+        width = native.llama_model_n_embd(self._weights.handle)
+        return hidden_states.layer_rows(self.handle, layers, count, rows, width)
+
+    def encode(self, vectors: np.ndarray, width: int) -> np.ndarray:
+        """What the encoder makes of these, float32 [rows, width], a copy; not more rows than
+        outputs. Its hidden states are given as those of outputs only. Raises BatchError.
+
+        vectors: float32 [rows, n]
+        """
+        rows = np.ascontiguousarray(vectors, np.float32)
+        data = rows.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+        outputs = np.ones(len(rows), np.int8)
+        wanted = outputs.ctypes.data_as(ctypes.POINTER(ctypes.c_int8))
+        batch = native.llama_batch(len(rows), None, data, None, None, None, wanted)
+        if not self.handle or native.llama_encode(self.handle, batch):
+            raise BatchError(f"llama.cpp failed to encode {len(rows)} hidden states.")
+        return hidden_states.hidden_rows(self.handle, len(rows), width).copy()
 
     def share_batch(self, other: Context) -> None:
         """Compute what the batch of `other` holds, which has no more rows than there is room for
@@ -389,6 +424,22 @@ class Context:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def lender_options(options: ContextOptions) -> ContextOptions:
+    """Of the context through which a drafter finds the model's embeddings and output layer. Those
+    of the model that computes may be made anew, and llama.cpp keeps a pointer."""
+    return msgspec.structs.replace(
+        options,
+        num_cells=1,
+        num_slots=1,
+        unified=True,
+        chunk_outputs=0,
+        batch_size=1,
+        ubatch_size=1,
+        purpose="text",
+        layers_read=(),
+    )
 
 
 def _wire(batch: Batch, fed: np.ndarray | None = None) -> native.llama_batch:

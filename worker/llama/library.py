@@ -216,6 +216,11 @@ def failure(
     return ModelLoadError(f"{what}: {why}.", hint=hint)
 
 
+def interface() -> ctypes.CDLL:
+    """The library with all that it exports, on which signatures can be set."""
+    return ctypes.CDLL(None, handle=native._lib._handle)  # pyright: ignore
+
+
 @functools.cache
 def ggml() -> ctypes.CDLL:
     """The library with ggml's own functions, which the bindings do not wrap; signatures are set.
@@ -224,7 +229,7 @@ def ggml() -> ctypes.CDLL:
     libraries, each with a registry of its own. A build for many CPUs gets the backend for this one.
     Raises BackendError where there is none.
     """
-    lib = ctypes.CDLL(None, handle=native._lib._handle)  # pyright: ignore
+    lib = interface()
     signatures.declare(lib, signatures.DEVICES)
     death.leave_with_reason(lib)
     native.llama_log_set(_log.callback, ctypes.c_void_p(0))

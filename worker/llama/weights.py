@@ -112,6 +112,7 @@ class Weights:
         self.vocab_size = native.llama_vocab_n_tokens(
             native.llama_model_get_vocab(self.handle)  # pyright: ignore[reportArgumentType]
         )
+        self.num_layers = native.llama_model_n_layer(self.handle)  # without heads
         self.n_ctx_train = native.llama_model_n_ctx_train(self.handle)
         self.sliding_window = native.llama_model_n_swa(self.handle)  # 0 where there is none
 

@@ -22,6 +22,11 @@ _TOKEN_BYTES = 240
 # one more; and a model with recurrent states keeps that many states of the rows before the last.
 HEAD_LENGTH = 3
 HEAD_OUTPUTS = HEAD_LENGTH + 1
+# The same of an EAGLE-3 drafter, which is trained to go on; and rows that it encodes at once, at
+# least, for each of which llama.cpp has room for logits.
+EAGLE_LENGTH = 7
+_ENCODED_ROWS = 32
+LENDER_CELLS = 256
 # Tokens that are guessed at once without heads, where a recurrent model keeps the states before
 # them; where these are small, and where they are not.
 _COPY_LENGTH, _SHORT_COPY_LENGTH = 15, 3
@@ -75,6 +80,37 @@ def draft_bytes(
         + sum(context)
         + 4 * draft.vocab_size * settings.slots
         + draft.vocab_size * _TOKEN_BYTES
+    )
+
+
+def eagle_outputs(slots: int) -> int:
+    """Rows with logits or encoded states that one batch of an EAGLE-3 drafter may have."""
+    return max((EAGLE_LENGTH + 1) * slots, _ENCODED_ROWS)
+
+
+def eagle_bytes(
+    draft: ModelConfig,
+    settings: Settings,
+    num_cells: int,
+    context: ContextBytes,
+    packed: Iterable[PackedEncoding],
+) -> int:
+    """Bytes of an EAGLE-3 drafter, without a context that lends it the model's embeddings.
+
+    Its logits, as a draft model's. The model's hidden states wait as those of heads do; before they
+    are encoded, for a batch twice, they are those of three layers. Its encoder is a matrix.
+    """
+    slots = settings.slots
+    outputs = eagle_outputs(slots)
+    batch = max(settings.batch_size, slots)
+    raw = len(draft.target_layers) * draft.target_width
+    return (
+        weights_bytes(draft, packed)
+        + sum(context)
+        + 4 * outputs * (draft.vocab_size + draft.embedding + raw)
+        + draft.vocab_size * _TOKEN_BYTES
+        + 4 * draft.embedding * (num_cells + batch)
+        + 4 * raw * (2 * batch + _ENCODED_ROWS * slots)
     )
 
 

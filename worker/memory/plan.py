@@ -19,8 +19,11 @@ from worker.machine import Memory, human_bytes
 from worker.memory.cells import check_cache_types
 from worker.memory.companions import (
     HEAD_LENGTH,
+    LENDER_CELLS,
     adapters_bytes,
     draft_bytes,
+    eagle_bytes,
+    eagle_outputs,
     heads_bytes,
     num_states_kept,
     room_bytes,
@@ -54,6 +57,7 @@ from worker.memory.weights import weights_bytes
 from worker.model.adapter import AdapterConfig
 from worker.model.architectures import doubt
 from worker.model.config import ModelConfig
+from worker.model.drafts import borrows, reads_states
 from worker.model.projector import ProjectorConfig
 from worker.settings import Settings
 
@@ -155,7 +159,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Case(NamedTuple):
-    """A model, and what is loaded beside it."""
+    """A model, and what is loaded beside it. lends: its embeddings, to the drafter"""
 
     config: ModelConfig
     memory: Memory
@@ -165,6 +169,7 @@ class _Case(NamedTuple):
     projector: ProjectorConfig | None
     ask: AskBuffers
     is_asked: bool
+    lends: bool
 
 
 class _Parts(NamedTuple):
@@ -229,7 +234,15 @@ def estimate(
     check_cache_types(config, settings)
     named, asked = named_tensors(config, settings), remember(ask or estimator(config, draft))
     case = _Case(
-        config, memory, draft, tuple(adapters), named, projector, asked, is_asked=ask is not None
+        config,
+        memory,
+        draft,
+        tuple(adapters),
+        named,
+        projector,
+        asked,
+        is_asked=ask is not None,
+        lends=draft is not None and borrows(draft),
     )
     slots, layers, experts = _fit_slots_and_layers(case, settings)
     settings = msgspec.structs.replace(settings, parallel=slots, cpu_moe=experts)
@@ -415,15 +428,7 @@ def _most_parts(case: _Case, settings: Settings, num_cells: int) -> _Parts:
         }
     parts["process"] = process_bytes(config) + _BUSY_BYTES
     if case.draft is not None or settings.uses_heads:
-        outputs = HEAD_LENGTH * slots if case.draft is None else 0
-        found = ask(
-            Wanted(settings=settings, num_cells=num_cells, chunk_outputs=outputs, beside=True)
-        )
-        parts["draft"] = (
-            heads_bytes(config, settings, num_cells, found)
-            if case.draft is None
-            else draft_bytes(case.draft, settings, found, case.memory.packed)
-        )
+        parts["draft"] = _guesser_bytes(case, settings, num_cells)
     if case.projector is not None:  # in a process that reads the vocabulary too
         parts["projector"] = case.projector.size_bytes + case.projector.compute_bytes
         parts["process"] = 2 * parts["process"] + media_bytes(config, settings, num_cells)
@@ -436,6 +441,26 @@ def _most_parts(case: _Case, settings: Settings, num_cells: int) -> _Parts:
         found = vector_bytes(ask, settings, shape)
         parts["embedding"] = sum(found) + output_bytes(config, shape)
     return _Parts(parts, cell, kept)
+
+
+def _guesser_bytes(case: _Case, settings: Settings, num_cells: int) -> int:
+    """What a draft model, a drafter that reads hidden states or MTP heads take."""
+    config, draft, slots = case.config, case.draft, settings.slots
+    outputs = HEAD_LENGTH * slots if draft is None else 0
+    if draft is not None and reads_states(draft):
+        outputs = eagle_outputs(slots) - slots
+    wanted = Wanted(settings=settings, num_cells=num_cells, chunk_outputs=outputs, beside=True)
+    found = case.ask(wanted)
+    if draft is None:
+        return heads_bytes(config, settings, num_cells, found)
+    if not reads_states(draft):
+        return draft_bytes(draft, settings, found, case.memory.packed)
+    lender = 0
+    if case.lends:
+        one = msgspec.structs.replace(settings, parallel=1, batch_size=1, ubatch_size=1)
+        context = case.ask(Wanted(settings=one, num_cells=LENDER_CELLS, chunk_outputs=0))
+        lender = sum(context) + 4 * config.vocab_size
+    return eagle_bytes(draft, settings, num_cells, found, case.memory.packed) + lender
 
 
 def _states_kept(case: _Case, settings: Settings) -> int:

@@ -109,6 +109,17 @@ EMBEDDERS = ENCODERS - {"wavtokenizer-dec"}
 ENCODER_DECODERS = frozenset({"t5"})
 # They propose tokens to another model.
 DRAFTERS = frozenset({"dflash", "eagle3", "gemma4-assistant"})
+# Graphs that name the input of each layer (`t_layer_inp`), so that a drafter can read it. Native
+# code ends the process where another one is asked.
+GIVES_LAYERS = _names("""
+    bailingmoe3 gemma4 gpt-oss hunyuan-dense hunyuan_vl lfm2 lfm2moe llama mimo2 minimax-01
+    minimax-m2 muse-glimmer nanbeige nemotron_h nemotron_h_moe qwen3 qwen35 qwen35moe qwen3moe
+    qwen3next
+""")
+# Those of them that give what the last layer makes, too (`t_h_nextn`).
+GIVES_LAST_LAYER = _names("""
+    bailingmoe3 gemma4 gpt-oss mimo2 nemotron_h nemotron_h_moe qwen35 qwen35moe qwen3next
+""")
 
 # All models of these have experts. Native code aborts on a file without experts.
 EXPERTS_ONLY = _names("""

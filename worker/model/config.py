@@ -14,7 +14,7 @@ from worker.gguf.fields import Fields
 from worker.gguf.header import Header, ModelFile
 from worker.gguf.quant import Share, bits_per_weight, label_of, mix_of
 from worker.gguf.splits import open_header
-from worker.model.architectures import ENCODER_DECODERS, ENCODERS
+from worker.model.architectures import DRAFTERS, ENCODER_DECODERS, ENCODERS
 from worker.model.checks.model import Purpose, check
 from worker.model.decider import DECISION_TEMPLATE, decision_temperatures
 from worker.model.hyperparameters import (
@@ -53,6 +53,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     expert_bytes                   those of each layer's experts; empty: there are none
     overrides                      keys that the file does not say so
     decision_type                  the family of a model that was trained for decisions
+    target_layers, target_width    of a drafter: layers whose inputs it reads, elements of each
     decision_temperatures          that it was calibrated with: by type of question, and number of
                                    options
 
@@ -110,6 +111,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     sampling: SamplingDefaults
     overrides: tuple[Override, ...] = ()
     decision_type: str | None = None
+    target_layers: tuple[int, ...] = ()
+    target_width: int = 0
     decision_temperatures: dict[str, float] = {}
 
     @property
@@ -251,6 +254,8 @@ def config_of(header: Header) -> ModelConfig:
         nextn_layers=count(".nextn_predict_layers") or 0,
         causal=True if causal is None else causal,
         decision_type=fields.word(".decision.type") or None,
+        target_layers=fields.numbers(".target_layers"),
+        target_width=_target_width(fields, embedding),
         decision_temperatures=decision_temperatures(fields),
         norm_epsilon=first_number(
             fields,
@@ -286,6 +291,15 @@ def _expert_bytes(header: Header, layers: int) -> tuple[int, ...]:
         if found and int(found[1]) < layers:
             sizes[int(found[1])] += tensor.nbytes
     return tuple(sizes) if any(sizes) else ()
+
+
+def _target_width(fields: Fields, embedding: int) -> int:
+    """Elements of a hidden state of the model that a drafter reads."""
+    if fields.architecture not in DRAFTERS:
+        return 0
+    keys = {"eagle3": ".target_hidden_size", "gemma4-assistant": ".embedding_length_out"}
+    key = keys.get(fields.architecture)
+    return embedding if key is None else fields.count(key) or 0
 
 
 def _kind(fields: Fields) -> Kind:

@@ -1,5 +1,5 @@
-"""What can guess tokens for a model: another one, or heads in its own file (multi-token prediction,
-MTP)."""
+"""What can guess tokens for a model: another one, one that reads its hidden states (EAGLE-3), or
+heads in its own file (multi-token prediction, MTP)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from worker.errors import UsageError
+from worker.errors import ModelFileError, UsageError
 from worker.gguf.splits import open_header
 from worker.gguf.strings import StringArray
+from worker.model.architectures import DRAFTERS, GIVES_LAST_LAYER, GIVES_LAYERS
 from worker.model.config import ModelConfig, load_config
 
 # As llama.cpp compares them (`common_speculative_are_compatible`): vocabularies are padded to
@@ -31,28 +32,113 @@ _KEEP_STATES = frozenset({
     "bailingmoe3", "glm5-next", "kimi-k3", "lfm2", "lfm2moe", "nemotron_h", "nemotron_h_moe",
     "qwen35", "qwen35moe", "qwen4exp",
 })  # fmt: skip
+_EAGLE_LAYERS = 3
+_EAGLE_TENSORS = (
+    "fc.weight", "output_norm.weight",
+    *(f"blk.0.{name}.weight" for name in (
+        "attn_norm", "attn_norm_2", "attn_q", "attn_k", "attn_v", "attn_output",
+        "ffn_norm", "ffn_gate", "ffn_up", "ffn_down",
+    )),
+)  # fmt: skip
+_EMBEDDING, _OUTPUT = "token_embd.weight", "output.weight"
 _OF_ALL = ("nextn.eh_proj", "nextn.enorm", "nextn.hnorm")
 
 
 def load_draft_config(path: Path, target: ModelConfig) -> ModelConfig:
     """The config of a model that shall guess tokens for `target`.
 
-    Raises UsageError where it cannot, ModelFileError.
+    Raises UsageError where it cannot, or where the file is no good.
     """
-    draft = load_config(path)
+    try:
+        draft = load_config(path, purpose="draft")
+    except ModelFileError as error:
+        raise UsageError(
+            f"{path.name} cannot draft tokens for {Path(target.path).name}: {error.message}",
+            hint=error.hint,
+        ) from error
     check_forgets(target, "--draft-model")
     if draft.recurrent is not None:
         raise UsageError(
             f"{path.name} keeps one state for all tokens and cannot reject a draft token.",
             hint="Choose another --draft-model.",
         )
-    why = _difference(target, draft)
+    why = why_no_drafter(target, draft) if reads_states(draft) else None
+    why = why or _difference(target, draft)
     if why is not None:
         raise UsageError(
             f"{path.name} cannot draft tokens for {Path(target.path).name}: {why}.",
-            hint="Choose a --draft-model of the same family.",
+            hint="Choose the EAGLE-3 file that was made for this model."
+            if draft.architecture == "eagle3"
+            else "Choose a --draft-model of the same family.",
         )
     return draft
+
+
+def reads_states(draft: ModelConfig) -> bool:
+    """Whether it drafts from another model's hidden states, and not from text alone."""
+    return draft.architecture in DRAFTERS
+
+
+def states_read(draft: ModelConfig | None) -> tuple[int, ...]:
+    """The model's layers whose inputs the drafter reads; the number of layers: the last output."""
+    return draft.target_layers if draft is not None and reads_states(draft) else ()
+
+
+def borrows(draft: ModelConfig) -> bool:
+    """Whether it computes with the embeddings or the output layer of the model it drafts for."""
+    there = {tensor.name for tensor in open_header(draft.path).tensors}
+    return reads_states(draft) and not {_EMBEDDING, _OUTPUT} <= there
+
+
+def why_no_drafter(target: ModelConfig, draft: ModelConfig) -> str | None:
+    """Why it cannot read this model's hidden states, as a part of a sentence; None: it can.
+
+    llama.cpp takes for granted what is checked here, and ends the process where it is not so.
+    """
+    if draft.architecture != "eagle3":
+        return f"{draft.architecture} models are not supported"
+    layers, read = target.layers - target.nextn_layers, draft.target_layers
+    if len(read) != _EAGLE_LAYERS:
+        return f"it reads {len(read)} layers, and EAGLE-3 is of {_EAGLE_LAYERS}"
+    if target.architecture not in GIVES_LAYERS:
+        return f"llama.cpp gives no hidden states of {target.architecture} models"
+    if draft.target_width != target.embedding:
+        return (
+            f"it reads hidden states of {draft.target_width} elements, and the model's have "
+            f"{target.embedding}"
+        )
+    most = layers - (target.architecture not in GIVES_LAST_LAYER)
+    for layer in read:
+        if not 0 <= layer <= most:
+            return f"it reads layer {layer}, and the model gives layers 0 to {most}"
+    return _eagle_flaw(target, draft)
+
+
+def _eagle_flaw(target: ModelConfig, draft: ModelConfig) -> str | None:
+    """What the graph of an EAGLE-3 drafter lacks."""
+    header = open_header(draft.path)
+    shapes = {tensor.name: tensor.shape for tensor in header.tensors}
+    needed = [*_EAGLE_TENSORS]
+    if header.keys.get("eagle3.norm_before_fc"):
+        needed.append("enc.output_norm.weight")
+    for name in needed:
+        if name not in shapes:
+            return f"it has no tensor {name}"
+    if draft.layers != 1 or draft.key_length != draft.value_length:
+        return "EAGLE-3 has one layer, whose keys and values are equally long"
+    own = _EMBEDDING in shapes, _OUTPUT in shapes
+    if not all(own) and draft.embedding != target.embedding:
+        return (
+            f"it uses the model's embeddings, which have {target.embedding} elements, and its own "
+            f"rows have {draft.embedding}"
+        )
+    if own[0] and shapes[_EMBEDDING][-1] < draft.vocab_size:
+        return f"it embeds {shapes[_EMBEDDING][-1]} of its {draft.vocab_size} tokens"
+    if not own[1] and "d2t" in shapes:
+        return "it has a vocabulary of its own without an output layer"
+    if not own[1] and draft.vocab_size != target.vocab_size:
+        return f"it has {draft.vocab_size} tokens, and the model's output {target.vocab_size}"
+    return None
 
 
 def can_forget(config: ModelConfig) -> bool:

@@ -27,7 +27,7 @@ from tests.support.models.architectures import (
 )
 from tests.support.models.ggufs import I32, array
 
-_FIRST = 3  # tokens before it are special ones
+FIRST = 3  # tokens before it are special ones
 _EXPERTS = 4
 _STATE = 16
 _GROUPS, _RANK = 2, 4
@@ -54,14 +54,14 @@ def write_glm4moe(path: Path, *, noise: float = 0.7, without: tuple[str, ...] = 
         prefix = f"blk.{layer}."
         model.norm(f"{prefix}attn_norm.weight", WIDTH)
         model.norm(f"{prefix}post_attention_norm.weight", WIDTH)
-        _attention(model, prefix, noise, queries=HEAD * HEADS)
+        attention(model, prefix, noise, queries=HEAD * HEADS)
         if not layer:
-            _feed_forward(model, prefix, noise)
+            feed_forward(model, prefix, noise)
             continue
         model.matrix(f"{prefix}ffn_gate_inp.weight", WIDTH, _EXPERTS, scale=4.0)
         model.values(f"{prefix}exp_probs_b.bias", (_EXPERTS,), np.zeros(_EXPERTS))
-        _feed_forward(model, prefix, noise, "_exps", _EXPERTS)
-        _feed_forward(model, prefix, noise, "_shexp")
+        feed_forward(model, prefix, noise, "_exps", _EXPERTS)
+        feed_forward(model, prefix, noise, "_shexp")
     return _write(model, path, "blk.2.", without)
 
 
@@ -69,7 +69,7 @@ def write_qwen35(path: Path, *, noise: float = 0.8, without: tuple[str, ...] = (
     """Three recurrent layers, one with attention, and a head."""
     model = _hybrid("qwen35", noise)
     for layer in range(5):
-        _feed_forward(model, f"blk.{layer}.", noise)
+        feed_forward(model, f"blk.{layer}.", noise)
     return _write(model, path, "blk.4.", without)
 
 
@@ -86,8 +86,8 @@ def write_qwen35moe(path: Path, *, noise: float = 0.7, without: tuple[str, ...] 
         prefix = f"blk.{layer}."
         model.matrix(f"{prefix}ffn_gate_inp.weight", WIDTH, _EXPERTS, scale=4.0)
         model.normal(f"{prefix}ffn_gate_inp_shexp.weight", WIDTH, scale=0.1)
-        _feed_forward(model, prefix, noise, "_exps", _EXPERTS)
-        _feed_forward(model, prefix, noise, "_shexp")
+        feed_forward(model, prefix, noise, "_exps", _EXPERTS)
+        feed_forward(model, prefix, noise, "_shexp")
     return _write(model, path, "blk.4.", without)
 
 
@@ -124,7 +124,7 @@ def _hybrid(architecture: str, noise: float) -> Model:
             model.norm(f"{prefix}ssm_norm.weight", _STATE)
             model.matrix(f"{prefix}ssm_out.weight", inner, WIDTH, scale=noise)
         else:  # each head has a gate beside its queries
-            _attention(model, prefix, noise, queries=2 * HEAD * HEADS)
+            attention(model, prefix, noise, queries=2 * HEAD * HEADS)
             model.norm(f"{prefix}attn_q_norm.weight", HEAD)
             model.norm(f"{prefix}attn_k_norm.weight", HEAD)
     return model
@@ -172,11 +172,11 @@ def write_deepseek2(
         model.matrix(f"{prefix}attn_v_b.weight", rank, plain, HEADS)
         model.matrix(f"{prefix}attn_output.weight", HEADS * plain, WIDTH, scale=noise)
         if not layer:
-            _feed_forward(model, prefix, noise)
+            feed_forward(model, prefix, noise)
             continue
         model.matrix(f"{prefix}ffn_gate_inp.weight", WIDTH, _EXPERTS, scale=4.0)
-        _feed_forward(model, prefix, noise, "_exps", _EXPERTS)
-        _feed_forward(model, prefix, noise, "_shexp")
+        feed_forward(model, prefix, noise, "_exps", _EXPERTS)
+        feed_forward(model, prefix, noise, "_shexp")
     return _write(model, path, "blk.2.", without)
 
 
@@ -188,23 +188,21 @@ OTHERS: dict[str, Callable[..., Path]] = {
 }
 
 
-def _attention(model: Model, prefix: str, noise: float, *, queries: int) -> None:
+def attention(model: Model, prefix: str, noise: float, *, queries: int) -> None:
     for part, count in (("q", queries), ("k", KV_HEADS * HEAD), ("v", KV_HEADS * HEAD)):
         model.matrix(f"{prefix}attn_{part}.weight", WIDTH, count, scale=1 if part == "v" else 2)
     model.matrix(f"{prefix}attn_output.weight", HEAD * HEADS, WIDTH, scale=noise)
 
 
-def _feed_forward(
-    model: Model, prefix: str, noise: float, suffix: str = "", count: int = 0
-) -> None:
+def feed_forward(model: Model, prefix: str, noise: float, suffix: str = "", count: int = 0) -> None:
     more = (count,) if count else ()
     model.matrix(f"{prefix}ffn_gate{suffix}.weight", WIDTH, INNER, *more)
     model.matrix(f"{prefix}ffn_up{suffix}.weight", WIDTH, INNER, *more)
     model.matrix(f"{prefix}ffn_down{suffix}.weight", INNER, WIDTH, *more, scale=noise)
 
 
-def _write(model: Model, path: Path, block: str, without: tuple[str, ...]) -> Path:
-    """Add the head's own tensors, embeddings and the output layer, and write the file."""
+def line() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The rotation R, embeddings, and rows of the output layer."""
     draw = np.random.default_rng(5)
     rotation, _ = np.linalg.qr(draw.standard_normal((WIDTH, WIDTH)))
     vector = draw.standard_normal(WIDTH)
@@ -214,15 +212,21 @@ def _write(model: Model, path: Path, block: str, without: tuple[str, ...]) -> Pa
         embedding[token] = vector
         vector = rotation @ vector
     output = np.zeros_like(embedding)
-    output[_FIRST + 1 :] = embedding[_FIRST:-1]
-    output[_FIRST] = embedding[-1]
+    output[FIRST + 1 :] = embedding[FIRST:-1]
+    output[FIRST] = embedding[-1]
+    return rotation, embedding, output * _SHARP / np.sqrt(WIDTH)
+
+
+def _write(model: Model, path: Path, block: str, without: tuple[str, ...]) -> Path:
+    """Add the head's own tensors, embeddings and the output layer, and write the file."""
+    rotation, embedding, output = line()
     ones = np.ones(WIDTH)
     joined = np.concatenate([np.zeros_like(rotation), rotation], axis=1)
     model.gguf.drop("token_embd.weight")
     model.keys(nextn_predict_layers=1)
     for name, shape, values in (
         ("token_embd", (WIDTH, VOCABULARY), embedding),
-        ("output", (WIDTH, VOCABULARY), output * _SHARP / np.sqrt(WIDTH)),
+        ("output", (WIDTH, VOCABULARY), output),
         ("output_norm", (WIDTH,), ones),
         (f"{block}nextn.eh_proj", (2 * WIDTH, WIDTH), joined),
         (f"{block}nextn.enorm", (WIDTH,), ones),

@@ -10,8 +10,8 @@ DESCRIPTION = (
     "Checks model files as the service does before it loads one, and reports what is "
     "wrong and where. Folders are searched for *.gguf; the files of a split model are one "
     "model. Importance matrices, vocabularies, encoders and draft models cannot be served: "
-    "they are bad if you name them, and only listed in a folder. With --lora or --mmproj a "
-    "model is bad if one of these does not fit. Exits with 1 if a file is bad."
+    "they are bad if you name them, and only listed in a folder. With --lora, --mmproj or "
+    "--draft-model a model is bad if one of these does not fit. Exits with 1 if a file is bad."
 )
 EXAMPLE = (
     "Example: worker check ~/models; "
@@ -29,5 +29,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="read the weights too: NaN, infinities, scales that no model can have learnt, and "
         "the checksums that the catalogue or the Hub's cache knows",
     )
-    add_options(parser, "catalog", "lora", "mmproj")
+    add_options(parser, "catalog", "lora", "mmproj", "draft_model")
     parser.add_argument("--json", action="store_true", help="a line of JSON for each model")

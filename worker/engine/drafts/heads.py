@@ -1,7 +1,9 @@
-"""Heads of the model itself that guess its tokens (multi-token prediction, MTP).
+"""What guesses from the model's hidden states: its own heads (multi-token prediction, MTP), or a
+drafter that was made for it (EAGLE-3).
 
-A head is a layer behind the model's last one. At position p it reads token p and the model's hidden
-state at p - 1, and says what token p + 1 is; then it goes on from its own hidden state.
+At position p both read token p and the model's hidden state at p - 1, and say what token p + 1 is;
+then they go on from their own hidden state. A head is a layer behind the model's last one and reads
+what that makes. A drafter reads what goes into several layers, joined and encoded.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
+from worker.engine.backend import BatchError
 from worker.engine.draft import Draft
 from worker.engine.drafts.rounds import DraftBackend, DraftSlot, GuessLine, Rounds, in_common
 from worker.engine.sequence import Sequence
@@ -21,19 +24,30 @@ class HeadBackend(DraftBackend, Protocol):
 
     A batch has outputs in all of its rows or in none.
 
-    fed          float32 [batch.capacity, width]: the hidden state that goes into each row
-    max_waiting  hidden states that may wait to be read, in all
+    fed           float32 [batch.capacity, width]: the hidden state that goes into each row
+    max_waiting   hidden states that may wait to be read, in all
+    longest       tokens of a guess, at most
+    begins_blank  a token whose state nobody knows can be the first one that is read
     """
 
     max_waiting: int
     fed: np.ndarray
+    longest: int
+
+    @property
+    def begins_blank(self) -> bool: ...
 
     def hidden_state(self, row: int) -> np.ndarray:
         """The head's hidden state in output row `row`, float32 [width], until the next decode."""
         ...
 
     def model_hidden_state(self, rows: int) -> np.ndarray:
-        """The model's hidden states in the rows that it computed last, float32 [rows, width]."""
+        """The model's hidden states in the rows that it computed last, float32 [rows, n]."""
+        ...
+
+    def encode(self, states: np.ndarray) -> np.ndarray:
+        """What is fed of the model's hidden states, where that has another width: float32
+        [rows, width]. Raises BatchError."""
         ...
 
 
@@ -41,16 +55,20 @@ class _HeadHeld(DraftSlot):
     """A slot of the heads: its cells hold positions begin to length - 1, without a gap.
 
     waiting  the model's hidden states from position length - 1 on, which are not read yet, as
-             arrays [rows, width]; position -1 and a position that is not known have zeros
+             arrays [rows, width], or [rows, n] before they are encoded; position -1 and a position
+             that is not known have zeros
     stop     position behind the last of these states; length - 1 where none waits
     """
 
-    def __init__(self, index: int, max_length: int, width: int) -> None:
+    def __init__(self, index: int, max_length: int, width: int, *, begins_blank: bool) -> None:
         super().__init__(index, max_length)
         self._nothing = np.zeros((1, width), np.float32)
-        self.begin = 0
-        self.waiting = [self._nothing]
-        self.stop = 0
+        self._begins_blank = begins_blank
+        self.start(0, 0)
+
+    @property
+    def num_cells(self) -> int:
+        return self.length - self.begin
 
     @property
     def num_waiting(self) -> int:
@@ -65,6 +83,9 @@ class _HeadHeld(DraftSlot):
         """Positions begin to at - 1 are in the cells, and nothing waits."""
         self.begin, self.length, self.stop = begin, at, at
         self.waiting = [self._nothing]
+        if begin == at and not self._begins_blank:  # the token at `at` is left out
+            self.begin = self.length = at + 1
+            self.waiting = []
 
     def add(self, tokens: np.ndarray, states: np.ndarray) -> None:
         """The model has computed these tokens, from position `stop` on."""
@@ -93,6 +114,11 @@ class _HeadHeld(DraftSlot):
         return states[:rows]
 
 
+# Rows that wait are encoded together once there are so many, or so many arrays of them: one by one
+# they would cost each step what nobody may ask for.
+_ENCODED = 32
+
+
 class HeadDrafter(Rounds[_HeadHeld, HeadBackend]):
     """Guesses by the model's heads.
 
@@ -101,14 +127,17 @@ class HeadDrafter(Rounds[_HeadHeld, HeadBackend]):
     memory, the heads begin in the middle: they see what follows only.
     """
 
-    longest = 3
-
     def __init__(
         self, backend: HeadBackend, vocab_size: int, clock: Callable[[], float], max_stall: float
     ) -> None:
         width, length = backend.fed.shape[1], backend.max_length
-        held = [_HeadHeld(index, length, width) for index in range(backend.num_slots)]
+        held = [
+            _HeadHeld(index, length, width, begins_blank=backend.begins_blank)
+            for index in range(backend.num_slots)
+        ]
         super().__init__(backend, held, vocab_size, clock, max_stall)
+        self.longest = backend.longest
+        self._width = width
         self._states: dict[Draft, np.ndarray] = {}  # that the next row of each line is fed
 
     def note(self, runs: Iterable[tuple[Sequence, int]], tokens: np.ndarray) -> None:
@@ -126,7 +155,38 @@ class HeadDrafter(Rounds[_HeadHeld, HeadBackend]):
                 rows = slice(first + known, first + count)
                 held.add(tokens[rows], states[rows].copy())
             first += count
+        if states.shape[1] != self._width:
+            self._encode([held for held in self._held if self._is_due(held.waiting)])
         self._bound(running)
+
+    def _is_due(self, waiting: list[np.ndarray]) -> bool:
+        """Whether much of it is not encoded yet."""
+        first = waiting[-_ENCODED:][:1]
+        many = len(waiting) >= _ENCODED and first[0].shape[1] != self._width
+        return many or (
+            bool(waiting) and len(waiting[-1]) >= _ENCODED and waiting[-1].shape[1] != self._width
+        )
+
+    def _encode(self, slots: Iterable[_HeadHeld]) -> None:
+        """Encode what waits there and is not yet: many rows at once."""
+        raw = [
+            (held.waiting, index)
+            for held in slots
+            for index, states in enumerate(held.waiting)
+            if states.shape[1] != self._width
+        ]
+        if not raw or self.is_broken:
+            return
+        try:
+            encoded = self._backend.encode(np.concatenate([all_[i] for all_, i in raw]))
+        except BatchError as error:
+            self._put_aside(str(error))
+            return
+        first = 0
+        for waiting, index in raw:
+            count = len(waiting[index])
+            waiting[index] = encoded[first : first + count]
+            first += count
 
     def can_guess(self, sequence: Sequence, length: int) -> bool:
         """Whether there is room, and all is there that the heads must read."""
@@ -163,6 +223,9 @@ class HeadDrafter(Rounds[_HeadHeld, HeadBackend]):
                 self._cut(held, held.common(sequence.tokens[: sequence.num_known]))
                 if held.stop == sequence.num_known - 1 and held.num_waiting:
                     places.append((draft, sequence, held))
+        self._encode(held for _, _, held in places)
+        if self.is_broken:
+            return []
         places.sort(key=lambda place: place[2].num_waiting)
         room = min(batch.capacity, max(self._max_rows(), 2 * len(places)))
         count = sum(held.num_waiting for _, _, held in places)
@@ -195,7 +258,8 @@ class HeadDrafter(Rounds[_HeadHeld, HeadBackend]):
             return
         at = held.length
         tokens = sequence.tokens[at : at + count]
-        row = self._backend.batch.add(tokens, at, held.index)
+        read = np.minimum(tokens, self._backend.vocab_size - 1)
+        row = self._backend.batch.add(read, at, held.index)
         self._backend.fed[row : row + count] = held.take(tokens)
 
     def _add(self, line: GuessLine[_HeadHeld]) -> int:
@@ -221,7 +285,7 @@ class HeadDrafter(Rounds[_HeadHeld, HeadBackend]):
         self._cut(held, held.common(sequence.tokens[: sequence.num_known]))
         if held.stop < start:  # nobody knows the states between
             self._backend.drop(held.index)
-            held.tokens[:start] = sequence.tokens[:start]
+            held.tokens[: start + 1] = sequence.tokens[: start + 1]
             held.start(start, start)
         return held, held.stop - start
 
@@ -237,9 +301,10 @@ class HeadDrafter(Rounds[_HeadHeld, HeadBackend]):
             if not self._backend.holds(best.index, best.begin, cells):
                 return held
             self._backend.share(best.index, held.index, cells)
-        held.tokens[:count] = best.tokens[:count]
+        held.tokens[: count + 1] = best.tokens[: count + 1]
         held.start(cells, best.begin)
         if count >= best.length:
+            held.begin, held.length = best.begin, best.length
             held.stop, held.waiting = best.stop, list(best.waiting)
             held.shorten(count)
         return held
@@ -260,8 +325,13 @@ class HeadDrafter(Rounds[_HeadHeld, HeadBackend]):
     def _cut(self, held: _HeadHeld, stop: int) -> None:
         """Forget what the slot holds behind `stop` tokens."""
         if stop < held.length:
-            held.start(stop, min(held.begin, stop))
-            self._drop(held, stop)
+            begin = min(held.begin, stop)
+            if begin < stop and self._backend.holds(held.index, begin, stop):
+                self._backend.drop(held.index, stop)
+            else:
+                self._backend.drop(held.index)
+                begin = stop
+            held.start(stop, begin)
         elif stop < held.stop:
             held.shorten(stop)
 

@@ -56,6 +56,10 @@ class DraftSlot:
         self.owner: Draft | None = None
         self.used = 0
 
+    @property
+    def num_cells(self) -> int:
+        return self.length
+
 
 Held = TypeVar("Held", bound=DraftSlot)
 BackendT = TypeVar("BackendT", bound=DraftBackend)
@@ -179,6 +183,11 @@ class Rounds(Generic[Held, BackendT]):
         logits = self._backend.logits(line.row)[: self._vocab_size]
         token = int(logits.argmax())
         probability = math.exp(float(logits[token]) - log_sum(logits))
+        if math.isnan(probability):
+            self._put_aside("it computed values that are no numbers")
+            line.draft.shorten(0)
+            line.reached = -1.0
+            return
         if probability < self.least:
             line.reached = -1.0
             return
@@ -221,19 +230,22 @@ class Rounds(Generic[Held, BackendT]):
             try:
                 self._backend.decode()
             except OutOfCells:
-                idle = [held for held in self._held if held.length and held.owner not in asked]
+                idle = [held for held in self._held if held.num_cells and held.owner not in asked]
                 if not idle:
                     self.empty()
                     return False
                 self._forget(min(idle, key=lambda held: held.used))
             except BatchError as error:
-                self.is_broken = True
-                log.get("engine").warning(
-                    "drafting failed and is off from now on", reason=str(error)
-                )
+                self._put_aside(str(error))
                 return False
             else:
                 return True
+
+    def _put_aside(self, reason: str) -> None:
+        """Guess no more; texts go on without."""
+        if not self.is_broken:
+            self.is_broken = True
+            log.get("engine").warning("drafting failed and is off from now on", reason=reason)
 
 
 def in_common(one: np.ndarray, other: np.ndarray) -> int:

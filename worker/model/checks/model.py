@@ -43,8 +43,9 @@ from worker.model.checks.tokenizer import check_tokenizer
 from worker.model.decider import LABEL_READERS, decision_temperatures
 from worker.model.tokenizer import NO_VOCABULARY
 
-Purpose = Literal["generate", "serve", "inspect"]
-"""The reason to open a model. `serve` also takes encoders, `inspect` vocabularies too."""
+Purpose = Literal["generate", "serve", "draft", "inspect"]
+"""The reason to open a model. `serve` also takes encoders, `draft` what only drafts, `inspect`
+vocabularies too."""
 
 _ARCHITECTURE = "general.architecture"
 _NAME = re.compile(r"[a-z0-9_-]{1,64}")
@@ -126,7 +127,7 @@ def check_kind(fields: Fields, purpose: Purpose) -> None:
             got=0,
             hint="Pass the file with the weights.",
         )
-    if arch in ENCODERS and (purpose == "generate" or arch not in EMBEDDERS):
+    if arch in ENCODERS and (purpose in ("generate", "draft") or arch not in EMBEDDERS):
         raise refuse(
             "ENCODER_ONLY",
             f"{arch} models embed text and generate none.",
@@ -140,12 +141,12 @@ def check_kind(fields: Fields, purpose: Purpose) -> None:
             got=arch,
             hint="Pass a decoder-only model.",
         )
-    if arch in DRAFTERS:
+    if arch in DRAFTERS and purpose != "draft":
         raise refuse(
             "DRAFT_MODEL",
             f"{arch} models only draft tokens for another model.",
             got=arch,
-            hint="Pass the model that it drafts for.",
+            hint="Pass the model that it drafts for; this with --draft-model.",
         )
     decides = fields.word(".decision.type")
     if decides and decides not in LABEL_READERS:
@@ -156,7 +157,7 @@ def check_kind(fields: Fields, purpose: Purpose) -> None:
             got=decides[:40],
             hint="Pass a chat model: it answers decisions too.",
         )
-    if fields.get(".attention.causal") is False and purpose == "generate":
+    if fields.get(".attention.causal") is False and purpose in ("generate", "draft"):
         raise refuse(
             "ENCODER_ONLY",
             "This model's tokens look ahead, so it continues no text.",

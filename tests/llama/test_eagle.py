@@ -1,0 +1,233 @@
+"""An EAGLE-3 drafter: the same tokens in fewer steps, what it guesses alone, nothing of others."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.llama.test_architectures import PREFIX
+from tests.support.guessing import SAMPLINGS, guesses_change_nothing
+from tests.support.models import drafters
+from tests.support.models.heads import write_qwen35
+from tests.support.sessions import Session, Truth, load, open_eagle, prompt_of, soak
+from worker import log
+from worker.engine.drafts.guesser import Drafting
+from worker.engine.drafts.heads import HeadDrafter
+from worker.engine.drafts.rounds import Rounds
+from worker.engine.sequence import Sequence
+from worker.errors import ModelLoadError
+from worker.lifecycle.loading import load_backend, open_draft
+from worker.lifecycle.prepared import prepare
+from worker.llama.backend import LlamaBackend
+from worker.llama.companion import Eagle
+from worker.model.config import load_config
+from worker.model.drafts import load_draft_config
+from worker.settings import Settings
+
+Pair = tuple[Path, Path]
+Known = tuple[int, ...]
+# Kind -> architecture of the model, and what of its own the drafter has. A hybrid's states are cut.
+KINDS: dict[str, tuple[str, dict[str, bool]]] = {
+    "borrows": ("llama", {}),
+    "own": ("qwen3", {"own": True}),
+    "table": ("llama", {"table": True}),
+    "hybrid": ("qwen35", {}),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quiet() -> None:  # pyright: ignore[reportUnusedFunction]
+    log.configure("console")
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    """A model and its drafter; each kind in turn."""
+    return write_pair(tmp_path_factory.mktemp("eagle"), request.param)
+
+
+def write_pair(folder: Path, kind: str) -> Pair:
+    """A model and its drafter."""
+    architecture, options = KINDS[kind]
+    target = folder / "target.gguf"
+    if architecture == "qwen35":
+        write_qwen35(target)
+    else:
+        drafters.write_target(target, architecture=architecture)
+    return target, drafters.write_eagle(folder / "eagle.gguf", **options)
+
+
+@pytest.fixture(scope="module")
+def truth(pair: Pair) -> Generator[Truth]:
+    """What each request gets alone, without a drafter."""
+    truth = Truth(pair[0])
+    yield truth
+    truth.backend.close()
+
+
+@pytest.fixture
+def session(pair: Pair, truth: Truth, request: pytest.FixtureRequest) -> Generator[Session]:
+    """A session with the drafter; the test's parameter has its options."""
+    options: dict[str, Any] = getattr(request, "param", {})
+    session = Session(pair[0], truth, draft=pair[1], **options)
+    yield session
+    session.close()
+
+
+def accepted(session: Session) -> int:
+    return sum(delta.accepted_tokens for delta in session.last.values())
+
+
+@pytest.mark.parametrize("session", [{}, {"unified": True}], indirect=True)
+def test_it_saves_steps_and_changes_nothing(session: Session) -> None:
+    """Common beginnings, an abort, and several streams, in either layout of the cells."""
+    for i in range(5):
+        session.add(f"r{i}", PREFIX[: 12 * i] + prompt_of(140 + i, 30), 40)
+        session.step(2)
+    session.abort("r1")
+    session.run()
+    drafted = sum(delta.drafted_tokens for delta in session.last.values())
+    assert 5 < accepted(session) < drafted
+
+
+@pytest.mark.parametrize("session", [{"num_cells": 256, "batch_size": 64}], indirect=True)
+def test_all_at_random(session: Session) -> None:
+    """Prompts, conversations, aborts, states that leave and come back, in a small cache whose
+    layout changes."""
+    soak(session, 5, 25)
+    for i in range(4):
+        session.add(f"s{i}", prompt_of(150 + i, 50), 50)
+    session.run()
+    assert accepted(session)
+
+
+@pytest.mark.parametrize("kind", ["greedy", "seeded", "grammar", "penalties", "banned"])
+@pytest.mark.parametrize("drafting", [False, True])
+def test_the_same_text(opened: tuple[LlamaBackend, Eagle], kind: str, drafting: bool) -> None:
+    """Tokens, texts and logprobs are those without a drafter, alone or beside the text."""
+    backend, eagle = opened
+    backend.context.clear()
+    eagle.context.clear()
+    guesses_change_nothing(backend, SAMPLINGS[kind], Drafting(drafting, heads=eagle))
+
+
+@pytest.fixture(scope="module")
+def opened(pair: Pair) -> Generator[tuple[LlamaBackend, Eagle]]:
+    config = load_draft_config(pair[1], load_config(pair[0]))
+    with load(pair[0], draft=config) as backend, open_eagle(config, backend) as eagle:
+        yield backend, eagle
+
+
+def guess_alone(backend: LlamaBackend, eagle: Eagle, known: Known, count: int) -> list[int]:
+    """What the drafter guesses when nobody else was there, up to a near-tie."""
+    backend.context.clear()
+    eagle.context.clear()
+    backend.batch.clear()
+    backend.batch.add(np.array(known[:-1], np.int32), 0, 0)
+    backend.batch.outputs[backend.batch.size - 1] = 1
+    backend.decode()
+    states = eagle.encode(eagle.model_hidden_state(len(known) - 1))
+    tokens, state = list[int](), states[-1]
+    eagle.batch.clear()
+    eagle.batch.add(np.array(known[1:-1], np.int32), 1, 0)
+    eagle.fed[: len(known) - 2] = states[:-1]
+    eagle.decode()
+    for position in range(len(known) - 1, len(known) - 1 + count):
+        eagle.batch.clear()
+        eagle.batch.add_one([known[-1], *tokens][-1], position, 0)
+        eagle.fed[0] = state
+        eagle.decode()
+        second, best = np.argsort(eagle.logits(0))[-2:]
+        if eagle.logits(0)[best] - eagle.logits(0)[second] < 0.01:
+            break
+        state = eagle.hidden_state(0).copy()
+        tokens.append(int(best))
+    return tokens
+
+
+def test_it_guesses_what_it_guesses_alone(
+    pair: Pair, truth: Truth, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever happened before in its cells: neighbours, who left in the prompt or in the answer,
+    wrong guesses, another request in the same slot."""
+    made: dict[Known, list[int]] = {}
+    guess = HeadDrafter.guess
+
+    def noted(self: Rounds[Any, Any], asked: Iterable[Sequence], length: int, floor: float) -> None:
+        asked = list(asked)
+        assert isinstance(self, HeadDrafter)
+        guess(self, asked, length, floor)
+        for sequence in asked:
+            assert sequence.draft is not None
+            if sequence.draft.source == "model":
+                known = tuple(sequence.tokens[: sequence.num_known].tolist())
+                made[known] = list(sequence.draft.tokens)
+
+    monkeypatch.setattr(HeadDrafter, "guess", noted)
+    session = Session(pair[0], truth, draft=pair[1], kept_bytes=0, batch_size=16)
+    for turn in range(3):
+        for i in range(6):
+            session.add(f"r{turn}{i}", prompt_of(160 + 10 * turn + i, 10 + 9 * i), 40)
+            session.step(3)
+        session.abort(f"r{turn}{turn}")
+        session.run()
+    assert accepted(session) > 5
+    session.close()
+    config = load_draft_config(pair[1], load_config(pair[0]))
+    compared = 0
+    with load(pair[0], draft=config, unified=True) as backend, open_eagle(config, backend) as eagle:
+        for known, tokens in made.items():
+            expected = guess_alone(backend, eagle, known, len(tokens))
+            assert tokens[: len(expected)] == expected
+            compared += len(expected)
+    assert compared > 30
+
+
+@pytest.mark.parametrize("cells", [512, 8192])
+def test_the_plan_counts_it(pair: Pair, cells: int) -> None:
+    """Weights, cells, compute buffers, what lends the embeddings, and states that wait."""
+    settings = Settings(
+        draft_model=str(pair[1]), ctx_size=cells, parallel=4, threads=1, device=("none",)
+    )
+    prepared = prepare(pair[0], settings)
+    with load_backend(pair[0], settings, prepared) as backend:
+        eagle = open_draft(settings, prepared, backend)
+        assert isinstance(eagle, Eagle)
+        with eagle:
+            measured = sum(nbytes for _, nbytes in eagle.buffers)
+            waiting = 4 * eagle.max_waiting * eagle.fed.shape[1]
+    assert measured + waiting <= prepared.plan.draft_bytes <= 2 * (measured + waiting)
+
+
+def test_values_that_are_no_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A drafter that computes NaN is put aside with a line in the log, and texts go on."""
+    target = drafters.write_target(tmp_path / "target.gguf")
+    model = drafters.eagle()
+    tensor = model.gguf.tensor("blk.0.ffn_down.weight")
+    tensor.data = np.full(len(tensor.data) // 4, np.nan, "<f4").tobytes()
+    truth = Truth(target)
+    session = Session(target, truth, draft=model.gguf.write(tmp_path / "eagle.gguf"))
+    session.add("a", prompt_of(1, 30), 40)
+    session.run()
+    assert not accepted(session)
+    told = capsys.readouterr().err
+    assert told.count("drafting failed and is off from now on") == 1
+    assert "no numbers" in told
+    session.close()
+    truth.backend.close()
+
+
+def test_a_table_that_leads_out_of_the_vocabulary(tmp_path: Path) -> None:
+    """ggml would write there, so the drafter is refused when it is loaded."""
+    target = drafters.write_target(tmp_path / "target.gguf")
+    model = drafters.eagle(table=True)
+    table = model.gguf.tensor("d2t")
+    table.data = (drafters.OWN + 1).astype("<i8").tobytes()
+    config = load_draft_config(model.gguf.write(tmp_path / "e.gguf"), load_config(target))
+    refused = pytest.raises(ModelLoadError, match="not in its vocabulary")
+    with load(target, draft=config) as backend, refused:
+        open_eagle(config, backend)
