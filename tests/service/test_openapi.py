@@ -25,6 +25,7 @@ SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 OWN = {
     "request", "worker", "loaded", "facts", "chat", "jobs", "journal", "lookout", "window",
     "description", "preparing", "stored", "any_chat", "recorder", "streams", "desk",
+    "native",
 }  # fmt: skip
 
 

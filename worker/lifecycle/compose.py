@@ -32,6 +32,7 @@ from worker.llama.process.pipe import write
 from worker.llama.weights import Weights
 from worker.model.calibration import CalibrationError, DecisionCalibration, load_calibration
 from worker.model.config import ModelConfig
+from worker.model.decider import DECISION_TEMPLATE
 from worker.settings import Settings
 
 
@@ -145,13 +146,14 @@ def _compile_default(settings: Settings, backend: LlamaBackend) -> None:
 
 
 def _tell_family(config: ModelConfig) -> None:
-    """A model that was trained for decisions knows another form of questions."""
-    if config.decision_type is not None:
+    """A model that was trained for decisions knows another form of questions, which its file has
+    or not."""
+    if config.decision_type is not None and config.decision_form is None:
         family = config.decision_type[:40]
         log.get("load").warning(
             "a decision model is asked as any chat model",
-            console=f"Decisions ask this {family} model with the worker's own prompts, not with "
-            "those that it was trained on.",
+            console=f"Decisions ask this {family} model with the worker's own prompts: its file "
+            f"has no {DECISION_TEMPLATE} template with those that it was trained on.",
             family=family,
         )
 

@@ -16,6 +16,7 @@ from worker.gguf.quant import Share, bits_per_weight, label_of, mix_of
 from worker.gguf.splits import open_header
 from worker.model.architectures import ENCODER_DECODERS, ENCODERS
 from worker.model.checks.model import Purpose, check
+from worker.model.decider import DECISION_TEMPLATE, decision_temperatures
 from worker.model.hyperparameters import (
     ExpertConfig,
     RecurrentConfig,
@@ -52,6 +53,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     expert_bytes                   those of each layer's experts; empty: there are none
     overrides                      keys that the file does not say so
     decision_type                  the family of a model that was trained for decisions
+    decision_temperatures          that it was calibrated with: by type of question, and number of
+                                   options
 
     Of a vocabulary without a model all sizes but `vocab_size` may be 0.
     """
@@ -107,11 +110,19 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     sampling: SamplingDefaults
     overrides: tuple[Override, ...] = ()
     decision_type: str | None = None
+    decision_temperatures: dict[str, float] = {}
 
     @property
     def path(self) -> str:
         """The first or only file."""
         return self.files[0].path
+
+    @property
+    def decision_form(self) -> str | None:
+        """The template by which a model for decisions writes its questions; None: the worker's own
+        prompts ask it."""
+        named = self.tokenizer.chat_templates if self.tokenizer else {}
+        return named.get(DECISION_TEMPLATE) if self.decision_type else None
 
     @property
     def only_embeds(self) -> bool:
@@ -240,6 +251,7 @@ def config_of(header: Header) -> ModelConfig:
         nextn_layers=count(".nextn_predict_layers") or 0,
         causal=True if causal is None else causal,
         decision_type=fields.word(".decision.type") or None,
+        decision_temperatures=decision_temperatures(fields),
         norm_epsilon=first_number(
             fields,
             ".attention.layer_norm_rms_epsilon",

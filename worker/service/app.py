@@ -18,6 +18,7 @@ from worker.api.anthropic.routes import API as ANTHROPIC
 from worker.api.batches.routes import API as BATCHES
 from worker.api.batches.routes import BatchDesk
 from worker.api.batches.runner import BatchLimits, BatchRunner
+from worker.api.decisions.native import NativeForm, native_form
 from worker.api.decisions.routes import API as DECISIONS
 from worker.api.described import Api
 from worker.api.embeddings.routes import API as VECTORS
@@ -71,6 +72,7 @@ def create_app(worker: Worker, journal: Journal, database: Database | None = Non
         facts     what requests are checked against and made ready with
         chat      the model file's chat format, made once; 400 where it has none
         any_chat  the same, or None
+        native    the form of questions that a decision model's file has, made once; None: none
         stored    responses that clients may refer to
         streams   those that clients may come back to
         jobs      the jobs that were accepted and are not forgotten
@@ -111,6 +113,9 @@ def create_app(worker: Worker, journal: Journal, database: Database | None = Non
     def any_chat(facts: ModelFacts, preparing: Preparing) -> ChatFormat | None:  # noqa: ARG001
         return format_of(facts) if has_template(facts) else None
 
+    def native(facts: ModelFacts, preparing: Preparing) -> NativeForm | None:  # noqa: ARG001
+        return native_form(facts)
+
     desk = None if database is None else _desk_of(database, worker, journal)
     stored = ResponseStore()
     recorder = None if database is None else _recorder_of(database, worker, stored)
@@ -128,6 +133,7 @@ def create_app(worker: Worker, journal: Journal, database: Database | None = Non
             "facts": Provide(facts),
             "chat": Provide(chat_format, use_cache=True, sync_to_thread=True),
             "any_chat": Provide(any_chat, use_cache=True, sync_to_thread=True),
+            "native": Provide(native, use_cache=True, sync_to_thread=True),
             "stored": Provide(responses),
             "streams": _always(streams),
             "jobs": _always(Jobs(timeout=worker.settings.inference_timeout)),

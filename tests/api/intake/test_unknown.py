@@ -34,6 +34,7 @@ def test_what_is_told() -> None:
     assert names(messages=[], user="me", top_a=0, verbosity="low", stop_token_ids=[]) == (
         "verbosity",
     )
+    assert names(client_metadata={"turn": "1"}) == ()
     assert names(skip_special_tokens=True, length_penalty=1.0, bad_words=None) == ()
     assert names(skip_special_tokens=False, bad_words=["x" * 99]) == (
         "bad_words", "skip_special_tokens",

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.models.ggufs import (
+    f32,
     text,
     u32,
 )
@@ -76,6 +77,16 @@ def test_decision_models_by_labels(family: str, tmp_path: Path) -> None:
     path = write_spoiled(tmp_path, keyed("llama.decision.type", text(family)))
     config = load_config(path, purpose="generate")
     assert (config.architecture, config.decision_type) == ("llama", family)
+
+
+def test_temperatures_of_decisions(tmp_path: Path) -> None:
+    """They are read whether they are texts or numbers; what is no positive number is refused."""
+    key = "llama.decision.temperature.choice.2"
+    for value in (text("1.750000"), f32(1.75)):
+        path = write_spoiled(tmp_path, keyed(key, value))
+        assert load_config(path, purpose="generate").decision_temperatures == {"choice.2": 1.75}
+    for wrong in (text("hot"), text("0"), text("nan"), f32(-1.0)):
+        assert refused(write_spoiled(tmp_path, keyed(key, wrong))).code == "BAD_VALUE"
 
 
 CODE = re.compile(r"\b[A-Z0-9]+(?:_[A-Z0-9]+)+\b")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from worker.api.answer.shapes import UNTHREADED
+from worker.api.anthropic.loaded_tools import loaded_tools
 from worker.api.anthropic.schemas import CHOICES, AnthropicChoice, MessageParam, MessagesRequest
 from worker.api.intake.bounds import stops_of, tokens_of
 from worker.api.intake.chat.chat_input import ChatInput, puts_words
@@ -157,9 +158,9 @@ def chat_input_of(body: MessagesRequest, facts: ModelFacts, budget: Budget) -> C
             code=UNTHREADED,
         )
     messages = messages_of(body, media)
-    declared = tools_of(body.tools, OWN)
     asked = body.tool_choice
     asked = AnthropicChoice(asked) if isinstance(asked, str) and asked else asked or None
+    declared = tools_of(loaded_tools(body, asked.name if asked else None), OWN)
     choice = _choice(asked, declared)
     return ChatInput(
         messages=messages,

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import msgspec
 
 from worker.api.decisions.question import AnswerReading, TypedQuestion
-from worker.model.calibration import PROMPT_VERSION
 
 
 class AppliedCalibration(msgspec.Struct):
@@ -20,7 +19,7 @@ class Diagnostics(msgspec.Struct):
     """How a question was read.
 
     label_mass      probability that the model wrote any of the options, over its vocabulary
-    prompt_version  of the prompt's layout
+    prompt_version  of the prompt's layout, or the family of a model that brings its own
     orders          in how many orders the options were shown
     flips           in how many of these another option was the likeliest
     mode            letters or texts
@@ -39,7 +38,7 @@ def diagnostics_of(reading: AnswerReading) -> Diagnostics:
     temperature = reading.temperature
     return Diagnostics(
         label_mass=reading.label_mass,
-        prompt_version=PROMPT_VERSION,
+        prompt_version=reading.prompt_version,
         orders=reading.orders,
         flips=reading.flips,
         mode=reading.mode,

@@ -3,19 +3,19 @@
     template's opening, state, blank line | question, options, template's end, answer's opening
     [ the state's tokens                  )[ a suffix for each question                        )
 
-What clients send is text: control tokens that it spells are broken up before they are read.
+The first part is computed once.
 """
 
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 import msgspec
 
 from worker.api.decisions.question import Decision
+from worker.api.decisions.tokens import MARK, PromptTokens
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.media_inputs import MediaInputs
 from worker.api.intake.prompts import to_be_continued
@@ -25,11 +25,8 @@ from worker.chat.thinking import Thinking
 from worker.engine.request import Medium, Prompt, check_length
 from worker.errors import RequestError
 
-# Letters and digits, which no template escapes or trims, and nobody sends by accident.
-_MARK = uuid.uuid4().hex
-_QUESTION = f"{_MARK}q"
-_CONTENT = re.compile(rf"{_MARK}m(\d+)z")
-_BREAK = f"{_MARK}b"
+_QUESTION = f"{MARK}q"
+_CONTENT = re.compile(rf"{MARK}m(\d+)z")
 _BLANK = "\n\n"
 _PLAIN_TAIL = "\nAnswer:"
 _SPOKEN = ("system", "user", "assistant")
@@ -48,6 +45,7 @@ class PromptLayout:
         """Raises RequestError if the template has no place for a message, or no answer without
         reasoning."""
         self._facts, self._media, self._param = facts, media, decision.param
+        self._tokens = PromptTokens(facts, media, decision.param)
         self._behind: dict[str, tuple[int, ...] | None] = {}  # each question asks for all labels
         self.is_plain = chat is None
         if chat is None:
@@ -58,25 +56,26 @@ class PromptLayout:
             turns = _turns(decision.state)
             self._before, self.tail = _render(turns, chat, decision.param)
             contents = [message.content or "" for message in turns]
-        self._contents = [self._as_text(content) for content in contents]
+        self._contents = [*map(self._tokens.as_text, contents)]
 
     def state(self) -> Prompt:
         """Its tokens and media. Raises RequestError, also for a text that no context holds."""
         text = _CONTENT.sub(lambda found: self._contents[int(found[1])], self._before)
-        tokens, media = self._read(text, is_first=True)
+        tokens, media = self._tokens.read(text, self._begin)
         check_length(len(tokens), self._facts.max_length, self._param, output=1)
         return Prompt(tuple(tokens), checkpoints=(len(tokens),), media=media)
 
     def suffix(self, question: str) -> tuple[tuple[int, ...], tuple[Medium, ...]]:
         """Tokens of a question and of the tail, and the media among them, which count from 0."""
-        tokens, media = self._read(self._as_text(question) + self.tail, is_first=False)
+        asked = self._tokens.as_text(question) + self.tail
+        tokens, media = self._tokens.read(asked, self._tokens.inside)
         return tuple(tokens), media
 
     def behind_tail(self, text: str) -> tuple[int, ...] | None:
         """The tokens of a text with which an answer begins, as the model would write them; None:
         there it changes the tokens before it."""
         if text not in self._behind:
-            before, whole = self._tail_tokens, self._inside(self.tail + text)
+            before, whole = self._tail_tokens, self._tokens.inside(self.tail + text)
             is_kept = whole[: len(before)] == before
             self._behind[text] = tuple(whole[len(before) :]) if is_kept else None
         return self._behind[text]
@@ -84,77 +83,23 @@ class PromptLayout:
     def answer(self, text: str) -> tuple[int, ...]:
         """The tokens of a client's text as an answer."""
         text = f" {text}" if self.is_plain else text
-        first, *others = self._as_text(text).split(_BREAK)
+        first, *others = self._tokens.pieces(self._tokens.as_text(text))
         begin = self.behind_tail(first)
-        tokens = self._inside(first) if begin is None else [*begin]
+        tokens = self._tokens.inside(first) if begin is None else [*begin]
         for other in others:
-            tokens += self._inside(other)
+            tokens += self._tokens.inside(other)
         return tuple(tokens)
 
     @cached_property
     def _tail_tokens(self) -> list[int]:
-        return self._inside(self.tail)
+        return self._tokens.inside(self.tail)
 
-    def _read(self, text: str, *, is_first: bool) -> tuple[list[int], tuple[Medium, ...]]:
-        def tokens_of(part: str, *, add_special: bool) -> list[int]:
-            first, *others = part.split(_BREAK)
-            if add_special and is_first:
-                budget = self._media.budget
-                found = to_be_continued(first, self._facts, self._param, budget)
-            else:
-                found = self._inside(first)
-            for other in others:
-                found = found + self._inside(other)
-            return found
-
-        if self._media.is_empty:
-            return tokens_of(text, add_special=True), ()
-        _, tokens, media = self._media.prompt(text, tokens_of, self._facts.max_length)
-        return tokens, media
-
-    def _inside(self, text: str) -> list[int]:
-        """A text's tokens behind other text."""
-        lead = self._lead
-        found = self._tokenize(lead + text)
-        return found[len(self._tokenize(lead)) :] if lead else found
-
-    def _tokenize(self, text: str) -> list[int]:
-        return self._facts.vocab.tokenize(
-            text,
-            add_special=False,
-            parse_special=True,
-            param=self._param,
-            budget=self._media.budget,
-        )
-
-    @cached_property
-    def _lead(self) -> str:
-        """What must stand before a text that would begin with a space otherwise."""
-        first = self._tokenize("a")[:1]
-        return "\n" if first and self._facts.vocab.pieces[first[0]].startswith(b" ") else ""
-
-    def _as_text(self, text: str) -> str:
-        """The text with a break in each control token that it spells."""
-        controls = self._controls
-        place, parts = 0, list[str]()
-        while controls is not None and (found := controls.search(text, place)):
-            parts.append(text[place : found.start() + 1])
-            place = found.start() + 1
-        return _BREAK.join((*parts, text[place:]))
-
-    @cached_property
-    def _controls(self) -> re.Pattern[str] | None:
-        vocab = self._facts.vocab
-        names = {*vocab.controls, *map(vocab.name, vocab.end_tokens)} - {""}
-        return (
-            re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))))
-            if (names)
-            else None
-        )
+    def _begin(self, text: str) -> list[int]:
+        return to_be_continued(text, self._facts, self._param, self._media.budget)
 
 
 def _mark(place: int) -> str:
-    return f"{_MARK}m{place}z"
+    return f"{MARK}m{place}z"
 
 
 def _plain(state: Sequence[Message]) -> str:
@@ -221,7 +166,7 @@ def _render(turns: Sequence[Message], chat: ChatFormat, param: str) -> tuple[str
 def _without_thought(chat: ChatFormat, prompt: str, param: str) -> str:
     """What ends a thought, or says that there is none, behind a prompt."""
     end, thoughts = chat.thought_end(prompt), chat.thoughts
-    if end is None or prompt.rstrip().endswith(thoughts.tags.close or _MARK):
+    if end is None or prompt.rstrip().endswith(thoughts.tags.close or MARK):
         return ""
     if thoughts.is_inside(prompt):
         added = end.text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import string
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Self
 
@@ -54,9 +54,25 @@ class OptionsView(msgspec.Struct, frozen=True):
 
 
 class PlannedQuestion(msgspec.Struct, frozen=True):
+    """
+    native  how a family of decision models reads its scores; None: as any model's are read
+    """
+
     views: tuple[OptionsView, ...]
     mode: ScoringMode
     temperature: float | None
+    native: NativeReading | None = None
+
+
+class NativeReading(msgspec.Struct, frozen=True):
+    """
+    family   of the model
+    truth    places of true and false in a question that is answered by ratings, the lowest first;
+             None: its options are answered
+    """
+
+    family: str
+    truth: tuple[int, int] | None = None
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -117,7 +133,7 @@ class _Writer:
         self._max_length = facts.max_length
 
     def add(self, question: TypedQuestion) -> None:
-        kind, options, order = _canonical(question)
+        kind, options, order = canonical(question)
         labels = self._labels(kind, len(options))
         mode: ScoringMode = "texts" if self._mode == "texts" and kind != "statement" else "letters"
         if labels is None:
@@ -254,7 +270,7 @@ def _ends(facts: ModelFacts, *, is_plain: bool) -> tuple[int, ...]:
     return tuple(sorted(ends))
 
 
-def _canonical(question: TypedQuestion) -> tuple[QuestionKind, list[AnswerOption], tuple[int, ...]]:
+def canonical(question: TypedQuestion) -> tuple[QuestionKind, list[AnswerOption], tuple[int, ...]]:
     """(kind, options in an order that the client's does not change, place of each in the
     question). A choice between true and false, or yes and no, is a statement."""
     options = question.options
@@ -300,14 +316,19 @@ def _question_text(
     return "\n".join(lines)
 
 
-def _log_options(view: OptionsView, scores: Sequence[Score]) -> list[float]:
+def _log_options(
+    view: OptionsView, scores: Sequence[Score], spelled: Callable[[Sequence[float]], float]
+) -> list[float]:
     """ln p of each option of the question, in its order. Few numbers of many questions: numpy takes
-    ten times as long, and the engine's thread waits for `near_ties`."""
+    ten times as long, and the engine's thread waits for `near_ties`.
+
+    spelled: ln p of a label from those of its spellings
+    """
     values = [0.0] * len(view.order)
     root = scores[view.first].candidates
     for place, target in enumerate(view.order):
         if view.labels:
-            values[target] = _log_sum([root[each] for each in view.labels[place]])
+            values[target] = spelled([root[each] for each in view.labels[place]])
         else:
             own = scores[view.first + 1 + place]
             values[target] = root[place] + sum(own.tokens) + _log_sum(own.candidates)
@@ -324,7 +345,8 @@ def _log_sum(values: Sequence[float]) -> float:
 
 def _mean(asked: PlannedQuestion, scores: Sequence[Score]) -> tuple[list[float], list[list[float]]]:
     """(ln p of the options, normalised, mean of all orders; the same of each order, as it is)"""
-    each = [_log_options(view, scores) for view in asked.views]
+    spelled = _log_sum if asked.native is None else max
+    each = [_log_options(view, scores, spelled) for view in asked.views]
     totals = [_log_sum(values) for values in each]
     if not all(map(math.isfinite, totals)):
         raise BackendError(_NO_PROBABILITY, code="NOT_FINITE")
@@ -342,14 +364,35 @@ def _reading(asked: PlannedQuestion, scores: Sequence[Score]) -> AnswerReading:
     most = max(mean)
     powers = [math.exp((value - most) / (asked.temperature or 1.0)) for value in mean]
     total, best = sum(powers), mean.index(most)
+    found, version = tuple(power / total for power in powers), PROMPT_VERSION
+    if asked.native is not None:
+        found, version = _native(asked, asked.native, each), asked.native.family
     return AnswerReading(
-        tuple(power / total for power in powers),
+        found,
         label_mass=sum(math.exp(value) for values in each for value in values) / len(each),
         orders=len(each),
         flips=sum(values.index(max(values)) != best for values in each),
         mode=asked.mode,
         temperature=asked.temperature,
+        prompt_version=version,
     )
+
+
+def _native(
+    asked: PlannedQuestion, native: NativeReading, each: Sequence[Sequence[float]]
+) -> tuple[float, ...]:
+    """The options' probabilities: the mean of those of each order, and not of their logarithms; a
+    statement's is the mean of its ratings, of which the lowest is 0 and the highest 1."""
+    found = [0.0] * len(each[0])
+    for values in each:
+        most = max(values)
+        powers = [math.exp((value - most) / (asked.temperature or 1.0)) for value in values]
+        total = sum(powers) * len(each)
+        found = [sofar + power / total for sofar, power in zip(found, powers, strict=True)]
+    if native.truth is None:
+        return tuple(found)
+    true = sum(rating * p for rating, p in enumerate(found)) / (len(found) - 1)
+    return (true, 1 - true) if native.truth == (0, 1) else (1 - true, true)
 
 
 def near_ties(asked: Sequence[PlannedQuestion], scores: Sequence[Score]) -> list[int]:

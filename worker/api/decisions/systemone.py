@@ -26,7 +26,7 @@ from worker.api.decisions.options import (
     statement_options,
 )
 from worker.api.decisions.place import BodyPlace, steps_of
-from worker.api.decisions.question import AnswerReading, Decision, TypedQuestion
+from worker.api.decisions.question import AnswerOption, AnswerReading, Decision, TypedQuestion
 from worker.api.decisions.systemone_schemas import (
     BoxQuestion,
     JsonContent,
@@ -77,8 +77,9 @@ def _decision(body: SystemOneRequest, parts: Mapping[str, bytes], media: MediaIn
     if not said.strip():
         raise RequestError("state is empty.", param=PARAM)
     texts.check_placed()
-    state = Message(role="user", content=media.lines([*_images(body, media), said]))
-    return Decision((state,), questions, PARAM, media)
+    images = tuple(_images(body, media))
+    state = Message(role="user", content=media.lines([*images, said]))
+    return Decision((state,), questions, PARAM, media, texts.document(body.state), images)
 
 
 def _question(
@@ -86,7 +87,7 @@ def _question(
 ) -> TypedQuestion:
     if not name.strip():
         raise RequestError("questions has an id without a character.", param=place)
-    said = texts.of(question.instructions)
+    said, asked = texts.of(question.instructions), texts.value(question.instructions)
     criteria = place.at("criteria")
     match question:
         case NoulQuestion():
@@ -95,21 +96,33 @@ def _question(
             options = statement_options(*(texts.of(each) for each in meanings))
             if not said.strip() and not any(option.description for option in options):
                 raise RequestError(f"{place} needs instructions or criteria.", param=place)
-            return TypedQuestion("statement", place, said, options, name)
+            options = _with_meanings(options, texts, meanings)
+            return TypedQuestion("statement", place, said, options, name, asked)
         case NamedChoiceQuestion():
             choices = [(each, texts.of(told)) for each, told in question.criteria.items()]
             options = choice_options(choices, criteria, _LEAST, is_list=False)
-            return TypedQuestion("choice", place, said, options, name)
+            options = _with_meanings(options, texts, question.criteria.values())
+            return TypedQuestion("choice", place, said, options, name, asked)
         case RatingQuestion():
             levels = [(texts.of(told), None) for told in question.criteria]
-            return TypedQuestion(
-                "scale", place, said, scale_options(levels, criteria, _LEAST), name
-            )
+            options = scale_options(levels, criteria, _LEAST)
+            options = _with_meanings(options, texts, question.criteria)
+            return TypedQuestion("scale", place, said, options, name, asked)
         case BoxQuestion():
             raise RequestError(
                 f"{place} is of type box, which this worker does not answer.",
                 param=place.at("type"),
             )
+
+
+def _with_meanings(
+    options: tuple[AnswerOption, ...], texts: _Texts, meanings: Iterable[JsonContent | None]
+) -> tuple[AnswerOption, ...]:
+    """The options with what each means, as it was sent."""
+    return tuple(
+        msgspec.structs.replace(option, meaning=texts.value(meaning))
+        for option, meaning in zip(options, meanings, strict=True)
+    )
 
 
 class _Texts:
@@ -128,6 +141,14 @@ class _Texts:
             return ""
         content = self._with_marks(content)
         return content if isinstance(content, str) else msgspec.json.encode(content).decode()
+
+    def value(self, content: JsonContent | None) -> Any:
+        """What is no text, as it was sent but for the marks; None: `of` has it."""
+        return None if isinstance(content, str) else self._with_marks(content)
+
+    def document(self, content: JsonContent) -> Any:
+        """As it was sent, but for the marks."""
+        return self._with_marks(content)
 
     def check_placed(self) -> None:
         """Raise RequestError for a picture that nothing refers to."""

@@ -32,7 +32,7 @@ _MOST_LOGGED = 256
 
 # Change no answer here.
 _HARMLESS = frozenset(
-    "user metadata store safety_identifier prompt_cache_key "
+    "user metadata client_metadata store safety_identifier prompt_cache_key "
     "prompt_cache_retention prediction cache_control betas anthropic_version "
     "anthropic_beta context_management provider usage models route id_slot slot_id "
     "cache_prompt n_keep n_discard n_cache_reuse sse_ping_interval api_key "

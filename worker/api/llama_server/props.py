@@ -121,7 +121,9 @@ def props_of(worker: Worker, loaded: Loaded) -> Props:
             vision="vision" in loaded.perceives, audio="audio" in loaded.perceives
         ),
         decisions=DecisionProps(
-            PROMPT_VERSION, worker.settings.decisions, worker.settings.decisions_orders
+            (loaded.config.decision_form and loaded.config.decision_type) or PROMPT_VERSION,
+            worker.settings.decisions,
+            worker.settings.decisions_orders,
         ),
         chat_template=template or "",
         chat_template_caps=_caps_of(template),

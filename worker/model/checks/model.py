@@ -40,13 +40,12 @@ from worker.model.checks.graphs import check_graph
 from worker.model.checks.hyperparameters import check_hyperparameters, check_sampling_defaults
 from worker.model.checks.tensors import check_tensors
 from worker.model.checks.tokenizer import check_tokenizer
+from worker.model.decider import LABEL_READERS, decision_temperatures
 from worker.model.tokenizer import NO_VOCABULARY
 
 Purpose = Literal["generate", "serve", "inspect"]
 """The reason to open a model. `serve` also takes encoders, `inspect` vocabularies too."""
 
-# Families of models for decisions alone that read the logits of labels, as any model is read.
-_DECIDE_BY_LABELS = frozenset({"openjev", "lev", "nimble", "pplx-decider", "lfm2-d1"})
 _ARCHITECTURE = "general.architecture"
 _NAME = re.compile(r"[a-z0-9_-]{1,64}")
 
@@ -57,6 +56,7 @@ def check(header: Header, purpose: Purpose = "generate") -> None:
     check_kind(fields, purpose)
     check_hyperparameters(fields)
     check_sampling_defaults(fields)
+    decision_temperatures(fields)
     if purpose != "inspect" or "tokenizer.ggml.model" in fields:
         check_tokenizer(fields)
     if header.tensors:
@@ -148,7 +148,7 @@ def check_kind(fields: Fields, purpose: Purpose) -> None:
             hint="Pass the model that it drafts for.",
         )
     decides = fields.word(".decision.type")
-    if decides and decides not in _DECIDE_BY_LABELS:
+    if decides and decides not in LABEL_READERS:
         raise refuse(
             "DECISION_HEADS",
             f"{decides[:40]} decision models need heads that this llama.cpp lacks.",

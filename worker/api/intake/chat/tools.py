@@ -60,10 +60,12 @@ class DeclaredFunction(msgspec.Struct):
 class DeclaredTool(DeclaredFunction):
     """A tool: a function here, or one level deeper as chats have it.
 
-    type  function, custom in Anthropic's API, or nothing; others are run by nobody here
+    type           function, custom in Anthropic's API, or nothing; others are run by nobody here
+    defer_loading  Anthropic's: true hides it until a message loads it
     """
 
     type: MessageContent = None
+    defer_loading: AnySchema = None
     function: DeclaredFunction | list[Any] | Spelled = None
 
     @property
