@@ -11,6 +11,7 @@ LOCKED ?=
 MODEL ?=
 SUITE ?=
 LLAMA_SERVER ?=
+REHEARSE ?=
 ARGS ?=
 
 # The first Python that is new enough: the one asked for, or the environment's own, or any.
@@ -103,14 +104,18 @@ check-api: dev ## the API against its own description with schemathesis, in .ven
 	@$(call VENV,api,checks/api/requirements.txt)
 	@API_VENV="$(CURDIR)/.venv-api" exec .venv/bin/python -m pytest checks/api $(ARGS)
 
-check-offload: ## offloading to RPC devices, with a build of its own in .venv-offload
-	@$(FIND_PYTHON); "$$python" scripts/install --quiet --venv .venv-offload --backend cpu --rpc 1 --extra dev
-	@GPU_STAND_IN=1 exec .venv-offload/bin/python -m pytest tests/llama/test_offload*.py tests/llama/test_rpc.py tests/llama/test_backends.py checks/gpu $(ARGS)
+# A device that stands in for a GPU: an RPC server, which a build of its own speaks to.
+STAND_IN = { $(FIND_PYTHON); "$$python" scripts/install --quiet --venv .venv-offload --backend cpu --rpc 1 --extra dev; } && \
+	GPU_STAND_IN=1 exec .venv-offload/bin/python
 
-# Without a GPU its tests are skipped. BACKEND=cuda builds for one; LLAMA_SERVER=FILE then compares speed.
-check-gpu: dev ## a GPU: layers, plans, sleep, 64 streams, images, drafts; LLAMA_SERVER=FILE compares speed
-	@.venv/bin/python -m pytest -rs checks/gpu tests/llama/test_backends.py $(ARGS)
-	@$(if $(LLAMA_SERVER),exec .venv/bin/python -m benchmarks.offload $(LLAMA_SERVER))
+check-offload: ## offloading to RPC devices, with a build of its own in .venv-offload
+	@$(STAND_IN) -m pytest tests/llama/test_offload*.py tests/llama/test_rpc.py tests/llama/test_backends.py checks/gpu $(ARGS)
+
+# Without a GPU its tests are skipped. BACKEND=cuda builds for one. LLAMA_SERVER=FILE compares speed
+# first, and keeps each row in offload.json. REHEARSE=1 runs every line on a CPU.
+check-gpu: dev ## a GPU: speed beside LLAMA_SERVER=FILE, layers, plans, sleep, 64 streams, images, drafts
+	@$(if $(LLAMA_SERVER),.venv/bin/python -m benchmarks.offload $(LLAMA_SERVER) --json offload.json $(if $(REHEARSE),--rehearse))
+	@$(if $(REHEARSE),$(STAND_IN),exec .venv/bin/python) -m pytest -rs checks/gpu tests/llama/test_backends.py $(ARGS)
 
 check-managers: dev ## examples/ with supervisor, circus, litellm and others in .venv-managers
 	@$(call VENV,managers,examples/requirements.txt)

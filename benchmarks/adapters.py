@@ -32,7 +32,7 @@ SETS: dict[str, list[list[dict[str, Any]]]] = {
     "one set": [[{"id": 0, "scale": 1.0}]],
     "four sets": [[], *([{"id": number, "scale": 1.0}] for number in range(3))],
 }
-READY_S = 180.0
+READY_S = 600.0
 
 
 def ask(url: str, sets: list[list[dict[str, Any]]], number: int, start: int) -> int:

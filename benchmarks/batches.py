@@ -1,10 +1,11 @@
 """A stream beside the lines of a batch, and a batch beside the same lines sent to llama-server.
 
-    python -m benchmarks.batches [--model FILE] [--rounds 5] [--llama-server FILE]
+    python -m benchmarks.batches [--model FILE] [--rounds 5] [--llama-server FILE [--lines 120]]
 
 First a stream alone and beside 64 lines, in turns: seconds to its first token, and its tokens a
 second. Then, with --llama-server, the same lines as a batch here and from 15 clients there, with
-400 shared tokens and with nothing shared. Prints medians and their quotients.
+400 shared tokens and with nothing shared, and half as many lines. Prints medians and their
+quotients; those of CPU seconds hold on a busy machine too.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 
 import httpx
 
+from benchmarks.embeddings import cpu_s
 from tests.support.programs.processes import Server, serving
 from worker.demo import MODEL_PATH
 
@@ -126,8 +128,8 @@ async def send(url: str, prompts: list[str]) -> None:
 
 
 @asynccontextmanager
-async def llama_server(program: Path, model: Path) -> AsyncGenerator[str]:
-    """Its address, once it is ready."""
+async def llama_server(program: Path, model: Path) -> AsyncGenerator[tuple[str, int]]:
+    """Its address and process, once it is ready."""
     port = 18_499
     options = f"-m {model} --port {port} -np {CLIENTS} -c {CLIENTS * 1024} -t 2 --no-webui"
     process = subprocess.Popen(
@@ -143,34 +145,46 @@ async def llama_server(program: Path, model: Path) -> AsyncGenerator[str]:
                 except httpx.HTTPError:
                     pass
                 await asyncio.sleep(0.2)
-        yield url
+        yield url, process.pid
     finally:
         process.kill()
         process.wait()
 
 
-async def throughput(ours: str, program: Path, model: Path, rounds: int) -> None:
+async def throughput(
+    server: Server, program: Path, model: Path, rounds: int, num_lines: int
+) -> None:
     """The same lines here and there, in turns; other prompts in each round."""
-    async with llama_server(program, model) as theirs, httpx.AsyncClient(timeout=600) as client:
-        for shared, count in ((400, 120), (0, 60)):
+    ours = server.url
+    async with (
+        llama_server(program, model) as (theirs, their_pid),
+        httpx.AsyncClient(timeout=600) as client,
+    ):
+        for shared, count in ((400, num_lines), (0, num_lines // 2)):
             spent: tuple[list[float], list[float]] = ([], [])
+            cpu: tuple[list[float], list[float]] = ([], [])
             for number in range(rounds):
                 head = words(shared, f"head {number}") if shared else ""
                 prompts = [f"{head} {words(40, (number, shared, n))}" for n in range(count)]
-                began = time.monotonic()
+                began, before = time.monotonic(), cpu_s(server.pid)
                 batch = LinesBatch(client, ours)
                 await batch.create(prompts, TOKENS)
                 await batch.end()
                 spent[0].append(time.monotonic() - began)
-                began = time.monotonic()
+                cpu[0].append(cpu_s(server.pid) - before)
+                began, before = time.monotonic(), cpu_s(their_pid)
                 await send(theirs, prompts)
                 spent[1].append(time.monotonic() - began)
-            quotients = [there / here for here, there in zip(*spent, strict=True)]
-            print(
-                f"{count} lines, {shared} shared words: {statistics.median(spent[0]):.1f} s here, "
-                f"{statistics.median(spent[1]):.1f} s there, quotient "
-                f"{statistics.median(quotients):.2f} ({min(quotients):.2f} to {max(quotients):.2f})"
-            )
+                cpu[1].append(cpu_s(their_pid) - before)
+            for what, both in (("s", spent), ("CPU s", cpu)):
+                quotients = [there / here for here, there in zip(*both, strict=True)]
+                here, there = map(statistics.median, both)
+                print(
+                    f"{count} lines, {shared} shared words: {here:.1f} {what} here, "
+                    f"{there:.1f} there, quotient {statistics.median(quotients):.2f} "
+                    f"({min(quotients):.2f} to {max(quotients):.2f})",
+                    flush=True,
+                )
 
 
 def main() -> None:
@@ -178,6 +192,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, default=MODEL_PATH)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--llama-server", type=Path)
+    parser.add_argument("--lines", type=int, default=120)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as state:
         options = ("-t", "2", "-np", f"{CLIENTS}", "-c", f"{CLIENTS * 1024}")
@@ -189,7 +204,9 @@ def main() -> None:
         with serve() as server:
             asyncio.run(beside(server.url, given.rounds))
             if given.llama_server is not None:
-                work = throughput(server.url, given.llama_server, given.model, given.rounds)
+                work = throughput(
+                    server, given.llama_server, given.model, given.rounds, given.lines
+                )
                 asyncio.run(work)
 
 

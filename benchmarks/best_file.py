@@ -1,7 +1,8 @@
 """How good a fit is: `python benchmarks/best_file.py MODEL TEXT [SECONDS]`.
 
 One estimate of a model, then for each preset a fit of the same bytes. It prints the divergence of
-both, their ratio, and the rank correlation of the estimate with what was measured.
+both on text that nothing was chosen by, their ratio, and the rank correlation of the estimate with
+what was measured.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from worker.llama.quantize.plan import QuantizeOptions, plan
 from worker.llama.quantize.target import quantize
 from worker.settings import Settings
 
-PRESETS = ("IQ3_XXS", "Q3_K_S", "Q3_K_M", "IQ4_XS", "Q4_K_S", "Q4_K_M")
+PRESETS = (
+    "IQ3_XXS", "IQ3_XS", "Q3_K_S", "IQ3_M", "Q3_K_M",
+    "Q3_K_L", "IQ4_XS", "Q4_0", "Q4_K_S", "Q4_K_M",
+)  # fmt: skip
 
 T = TypeVar("T")
 
@@ -65,7 +69,7 @@ def main(source: Path, text: Path, seconds: float) -> None:
             except BackendError:
                 continue
             preset = fit.mix_of(name, estimate, made.encodings)
-            encodings = estimate.best(preset.file_bytes)
+            encodings, _ = result(fit.choice(estimate, imatrix, preset.file_bytes))
             recipe = MixRecipe(
                 format=FORMAT, type=label_of(encodings, elements), encodings=encodings,
                 imatrix="", imatrix_sha256=digest(imatrix), dataset="", budget=0,

@@ -38,7 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "memory": {"model", "gguf", "settings", "limits", "files", "machine", "errors"},
     "hub": {"model", "gguf", "settings", "files", "machine", "errors"},
     "audit": {"hub", "model", "gguf", "errors"},
-    "isolation": {"model", "gguf", "settings", "errors", "log"},
+    "isolation": {"model", "gguf", "settings", "files", "errors", "log"},
     "cache": {"files", "errors", "log"},
     "engine": {"grammar", "cache", "limits", "account", "errors", "log"},
     "chat": {"grammar", "limits", "errors"},

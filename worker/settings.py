@@ -108,6 +108,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "requests with a key without a name belong to the account that their header X-Account "
         "describes, such as name=anna weight=2; only behind a relay that sets it, as a fleet's "
         "does (off)", "on|off", const=True)] = False
+    fair_by: Annotated[str, Option("--fair-by", values.one_of("none", "user", "connection"),
+        "requests without a named key share tokens fairly by user (header X-User, or user or "
+        "metadata.user_id of the body), or by connection (the client's address) (none)",
+        "none|user|connection")] = "none"
     cors: Annotated[tuple[str, ...], Option("--cors --cors-origins", values.origins,
         "origins whose pages may read answers, such as https://chat.example; localhost: pages of "
         "this machine, *: all (none)", "A,B")] = ()

@@ -28,7 +28,7 @@ from benchmarks.steps.traced import PARTS
 from worker.bench.measure.bare_loop import random_tokens
 from worker.bench.measure.client import StreamedRequest
 
-_HOST, _READY_S = "127.0.0.1", 120.0
+_HOST, _READY_S = "127.0.0.1", 600.0
 _COLOURS = {
     "schedule": "#8250df", "fill": "#bf8700", "sample": "#1a7f37", "commit": "#0969da",
     "send": "#cf222e", "read": "#6e7781", "rest": "#d0d7de", "beside": "#f29e4c",

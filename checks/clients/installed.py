@@ -23,12 +23,23 @@ def interpreter(place: str = ".") -> Path:
     return Path(VENV or "") / place / "bin/python"
 
 
-def run(*command: str | Path, **env: str) -> str:
-    """What a program prints. It knows no proxy and nobody's settings."""
-    kept = {k: v for k, v in os.environ.items() if "proxy" not in k.lower()}
+def node_modules() -> Path:
+    """Where npm installed packages; the test is skipped if it did not."""
+    folder = Path(VENV or "") / "node" / "node_modules"
+    if not folder.is_dir():
+        pytest.skip("npm could not install the packages")
+    return folder
+
+
+def run(*command: str | Path, cwd: Path | None = None, **env: str) -> str:
+    """What a program prints. It knows no proxy and nobody's settings, and reads no input."""
+    others = ("proxy", "anthropic", "claude", "codex")
+    kept = {k: v for k, v in os.environ.items() if not any(word in k.lower() for word in others)}
     done = subprocess.run(
         list(map(str, command)),
         env={**kept, "OPENAI_API_KEY": "unused", **env},
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,

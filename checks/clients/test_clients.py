@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from checks.clients.installed import PROGRAMS, VENV, interpreter, needs_clients, run
+from checks.clients.installed import PROGRAMS, VENV, interpreter, needs_clients, node_modules, run
 from checks.clients.programs import scene
 from tests.support.models.speaking import FAMILIES
 from tests.support.programs.processes import Server, serving
@@ -53,9 +53,7 @@ def python(program: str, server: Server, place: str = ".") -> dict[str, Any]:
 
 def node(program: str, server: Server) -> dict[str, Any]:
     """The same in Node."""
-    folder = Path(VENV or "") / "node"
-    if not (folder / "node_modules").is_dir():
-        pytest.skip("npm could not install the packages")
+    folder = node_modules().parent
     names = ("HELLO", "PET", "SCHEMA", "TOUR", "STEPS", "TOOLS")
     told = json.dumps({name.lower(): getattr(scene, name) for name in names})
     for file in (HERE / "node").glob("*.mjs"):

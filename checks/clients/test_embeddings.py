@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from checks.clients.installed import PROGRAMS, VENV, interpreter, needs_clients, run
+from checks.clients.installed import PROGRAMS, interpreter, needs_clients, node_modules, run
 from tests.support import http
 from tests.support.models.embedders import Embedder
 from tests.support.programs.processes import Server, serving
@@ -64,9 +64,7 @@ def test_ranks(server: Server) -> None:
 
 def test_node(server: Server) -> None:
     """openai for Node."""
-    folder = Path(VENV or "") / "node"
-    if not (folder / "node_modules").is_dir():
-        pytest.skip("npm could not install the packages")
+    folder = node_modules().parent
     for file in (Path(__file__).parent / "node").glob("*.mjs"):
         shutil.copy(file, folder)
     said = run("node", folder / "embeddings.mjs", server.url, "{}")

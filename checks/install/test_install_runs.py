@@ -110,7 +110,7 @@ def test_a_proof_that_was_taken_back_is_made_again(installed: Checkout) -> None:
     for file in (installed.root / ".venv/share/gguf-worker/proofs").iterdir():
         file.unlink()
     said = installed.install("--quiet")
-    assert "proving the library on this CPU" in said
+    assert "self-test of the library on this CPU" in said
     assert "from source" not in said
     assert installed.install("--quiet") == ""
 

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from worker import log
-from worker.cli import serve as command
+from worker.cli.arguments import serve as command
 from worker.cli.model import fetch_models
 from worker.cli.options import settings_from
 from worker.lifecycle.state import State

@@ -46,6 +46,11 @@ def check_choices(options: Sequence[str], *, has_servers: bool, has_gpus: bool) 
                 "put a TLS proxy in front of the gateway."
             )
     asked = said.options
+    if asked.fair_by == "connection":
+        raise UsageError(
+            "--fair-by connection would take all clients of the fleet for one: "
+            "choose --fair-by user."
+        )
     if asked.rpc and has_servers:
         raise UsageError("--rpc is for the fleet to say.")
     if asked.rpc and has_gpus:

@@ -66,6 +66,7 @@ class WorkerOptions(msgspec.Struct, frozen=True):
     tensor_split: tuple[float, ...]
     device: tuple[str, ...]
     rpc: tuple[str, ...]
+    fair_by: str = "none"
 
 
 class PlanReply(msgspec.Struct, frozen=True):

@@ -119,6 +119,10 @@ def test_all_that_a_file_can_say(tmp_path: Path) -> None:
             "line 2, [models.a]: options: --port is for the fleet to say.",
         ),
         (
+            "[models.a]\noptions = ['--fair-by', 'connection']",
+            "line 2, [models.a]: options: --fair-by connection would take all clients",
+        ),
+        (
             "[models.a]\noptions = ['-a', 'b']",
             "line 2, [models.a]: options: --alias is for the fleet to say.",
         ),

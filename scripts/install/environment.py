@@ -91,7 +91,7 @@ class Environment:
 def prove_library(environment: Environment, goal: Record) -> Record:
     """See that the library computes rightly here; build it anew without a feature that it fails
     with, as often as that helps. Returns what is there then. Raises InstallError."""
-    say("proving the library on this CPU")
+    say("self-test of the library on this CPU")
     while True:
         started = time.monotonic()
         found = prove(environment.python)

@@ -189,14 +189,15 @@ def test_a_worker_that_is_gone(
     assert set(answers_in(out)) == {"a", "b"}
 
 
-def test_an_interruption(tmp_path: Path) -> None:
-    """Ctrl-C keeps what is there, says how to go on, and ends with 130 although lines are being
-    asked; standard input will do as IN."""
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption(tmp_path: Path, stop: signal.Signals) -> None:
+    """Ctrl-C or SIGTERM keeps what is there, says how to go on, and ends with 130 or 143 although
+    lines are being asked; standard input will do as IN."""
     gate, out = threading.Event(), tmp_path / "out"
 
     def stuck(name: str, count: int) -> Answer:
         if name == "c":
-            os.kill(process.pid, signal.SIGINT)
+            os.kill(process.pid, stop)
             gate.wait(60)
         return fine(name, count)
 
@@ -212,7 +213,7 @@ def test_an_interruption(tmp_path: Path) -> None:
         finally:
             gate.set()
             process.kill()
-    assert process.returncode == 130
+    assert process.returncode == 128 + stop
     assert b"Give the same command again to go on." in told
     # The third is asked after an answer: one at once, and one ahead.
     assert len(answers_in(out)) >= 1

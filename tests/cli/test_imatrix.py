@@ -83,17 +83,20 @@ def test_what_is_read_is_never_replaced(
     assert target.read_bytes() == before
 
 
-def test_an_interruption_keeps_whole_chunks(text: Path, tmp_path: Path) -> None:
-    """Ctrl-C after the first chunks: the file has them, and standard error says how to go on."""
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_keeps_whole_chunks(
+    text: Path, tmp_path: Path, stop: signal.Signals
+) -> None:
+    """Ctrl-C or SIGTERM after the first chunks: the file has them, and stderr says how to go on."""
     target = tmp_path / "m.gguf"
     text.write_text(HELDOUT_PATH.read_text())
     command = [sys.executable, "-m", "worker", *words(text, target, "--chunk", "512")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         begun = process.stderr.readline()  # written after the second chunk
-        process.send_signal(signal.SIGINT)
+        process.send_signal(stop)
         rest = process.stderr.read()
-        assert process.wait() == 130, begun + rest
+        assert process.wait() == 128 + stop, begun + rest
     assert "about" in begun
     assert "the same command continues" in rest
     assert 2 <= read_collected(target).chunks < 55

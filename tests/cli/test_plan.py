@@ -110,7 +110,7 @@ def test_a_library_that_dies_leaves_an_estimate(
         faulthandler.disable()
         os.abort()
 
-    monkeypatch.setattr("worker.lifecycle.buffers.asking", die)
+    monkeypatch.setattr("worker.cli.plan.asking", die)
     assert main(["plan", model]) == 0
     assert "at once, estimated" in capsys.readouterr().out
 

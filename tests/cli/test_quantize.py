@@ -36,7 +36,7 @@ def test_a_file_and_a_table(source: Path, out: Path, capfd: pytest.CaptureFixtur
     captured = capfd.readouterr()
     assert captured.out.startswith("Q4_K_M\n")
     assert "bits per weight" in captured.out
-    assert all(line.startswith("quantising m.gguf: ") for line in captured.err.splitlines())
+    assert all(line.startswith("quantizing m.gguf: ") for line in captured.err.splitlines())
     assert captured.err
     assert load_config(target).quant == "Q4_K_M"
     assert (target.stat().st_mode & 0o777) == (source.stat().st_mode & 0o777)

@@ -105,6 +105,7 @@ def explained(text: str, *parts: str) -> None:
         ("serve --local-mode --host 0.0.0.0", 2, ["--local-mode", "--host", "Leave one of them"]),
         ("serve --cache-disk 100", 2, ["--cache-disk", "Add --cache-dir DIR"]),
         ("serve --trust-account", 2, ["--trust-account", "Add --api-key-file FILE"]),
+        ("serve --fair-by key", 2, ["--fair-by must be", "none, user, connection", "'key'"]),
         ("serve --draft model", 2, ["--draft model", "Add --draft-model FILE"]),
         ("serve --ssl-key-file k", 2, ["HTTPS needs both --ssl-cert-file and"]),
         ("serve --context-shift", 2, ["--context-shift is not supported", "--ctx-size"]),

@@ -13,8 +13,10 @@ from worker.account import NOBODY, Account
 from worker.cache.store import Store
 from worker.engine.cost import StepCost
 from worker.engine.engine import Engine
+from worker.engine.order import Order
 from worker.engine.plan import StepPlan
 from worker.engine.request import Request
+from worker.engine.sequence import Sequence
 from worker.engine.spare import SHARE, SpareTime
 from worker.limits import BATCH_PRIORITY
 
@@ -128,6 +130,37 @@ def test_prompts_of_others_are_read_first() -> None:
     run(engine)
 
 
+def test_a_stream_goes_on_beside_lines() -> None:
+    """As it does alone: nobody looks at lines that sit out, until one of them joins, somebody comes
+    or the stream ends."""
+    engine = engine_over(backend_of(4, per_row=1.0, streams=True))
+    scheduler, order = engine.scheduler, engine.scheduler.order
+    looks = 0
+
+    def next_one() -> Sequence | None:
+        nonlocal looks
+        looks += 1
+        return Order.next(order)
+
+    order.next = next_one  # type: ignore[method-assign]
+    for number in range(6):
+        engine.add(line(f"l{number}", count=200))
+    for _ in range(12):
+        engine.step()
+    engine.add(other("x", 200))
+    while not any(delta.id == "x" for delta in engine.step()):
+        pass
+    assert len(scheduler.order) > 0
+    looks, steps = 0, 0
+    while any(not each.is_batch for each in scheduler.running):
+        engine.step()
+        engine.scheduler.check_integrity()
+        steps += 1
+    assert steps >= 190
+    assert looks <= steps // 4
+    run(engine)
+
+
 def test_a_leader_goes_on() -> None:
     """A line that computes what another request shares is no line until that is there."""
     backend = backend_of(4, capacity=4, per_row=1.0)
@@ -158,16 +191,18 @@ def test_owners_share() -> None:
 
 
 def test_saved_time() -> None:
-    """Steps without lines earn SHARE of their time, and those with some spend what they add."""
+    """Steps in which others write earn SHARE of their time, those with lines spend what they add,
+    and prompts of others earn nothing: their streams would pay for them."""
     cost = StepCost()
     cost.observe(1, 0, 0.1)
     spare = SpareTime(cost)
-    assert not spare.is_there
     engine = engine_over(backend_of(2))
     engine.add(other("x"))
     engine.add(line("a"))
     engine.step()
     x, a = engine.scheduler.running
+    spare.note(StepPlan([(x, 8)], 0, 8), 0.1)
+    assert not spare.is_there
     spare.note(StepPlan([(x, 1)], 1, 0), 0.1)
     assert spare.is_there
     spare.note(StepPlan([(x, 1), (a, 1)], 2, 0), 0.1 + 4.5 * SHARE * 0.1)

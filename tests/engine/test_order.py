@@ -10,10 +10,10 @@ import pytest
 
 from tests.engine.driving import KINDS, check_books, engine_over, request, run, tokens_of
 from tests.support.fakes import FakeBackend, continuation
-from worker.account import NOBODY, Account
+from worker.account import NOBODY, Account, account_for
 from worker.cache.store import Store
 from worker.engine.engine import Engine
-from worker.engine.order import AGE_S, GONE_S, MOST_OWED, SLACK, Order
+from worker.engine.order import AGE_S, GONE_S, MOST_KNOWN, MOST_OWED, SLACK, Order
 from worker.engine.request import Request
 from worker.engine.sequence import Delta, Sequence
 
@@ -175,6 +175,26 @@ def test_a_short_absence(seconds: float, share: int) -> None:
     assert queue.order.in_turn([other, again]) == [other, again]
     queue.order.charge([(again, other.num_missing)])
     assert queue.order.in_turn([other, again]) == [other]
+
+
+def test_no_more_accounts_are_remembered_than_may_be() -> None:
+    """Those that came last, and all that are here: users have any number of names. What one of
+    them had more than others counts until it is forgotten."""
+
+    def come_again(others: int) -> bool:
+        queue = Queue()
+        here = queue.come("x", 0, BOB)
+        queue.order.charge([(queue.come("a", 0, ALICE), 500), (here, 300)])
+        queue.end(next(iter(s for s in queue.order if s is not here)))
+        for number in range(others):
+            queue.now += GONE_S + 0.1
+            queue.end(queue.come("u", 0, account_for(f"{number}")))
+        queue.now += GONE_S + 0.1
+        again = queue.come("a1", 0, ALICE)
+        return again in queue.order.in_turn([again, here])
+
+    assert not come_again(MOST_KNOWN - 1)
+    assert come_again(MOST_KNOWN)
 
 
 def test_running_at_once() -> None:

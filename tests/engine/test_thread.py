@@ -312,7 +312,7 @@ def test_no_account_fills_the_queue() -> None:
         with pytest.raises(QueueFullError, match="alice has 4 requests"):
             add("a4", "alice")
         with pytest.raises(QueueFullError, match="alice has 4 requests"):
-            thread.check_place(account="alice")
+            thread.check_place(account=Account("alice"))
         streams[0].close()
         add("a5", "alice")
         add("b", "bob")

@@ -13,14 +13,16 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.api.media.asked import question, said
 from tests.support import http
+from tests.support.certificates import certificate, needs_openssl
 from tests.support.models import ggufs
 from tests.support.models.projectors import write_llava
 from tests.support.programs.managers import accepts, manager
-from tests.support.programs.processes import Server, serving
+from tests.support.programs.processes import Server, ended, serving
 from worker.errors import UsageError
 from worker.isolation import sandbox
 from worker.isolation.reach import SandboxReach, reach_of
@@ -174,6 +176,36 @@ def test_models_of_several_files(tiny: Path, tmp_path: Path) -> None:
         assert server.post({"prompt": "a", "max_tokens": 2}).status_code == 200
 
 
+@needs_landlock
+@needs_openssl
+def test_a_socket_and_a_certificate(tiny: Path, tmp_path: Path) -> None:
+    """Both addresses answer, the certificate is read again, and the socket is removed at the end.
+    No other file of its folder is read; a folder that is missing is the error it always is."""
+    path, beside = tmp_path / "sockets" / "worker.sock", tmp_path / "sockets" / "beside"
+    path.parent.mkdir()
+    beside.touch()
+    made = certificate(tmp_path)
+    options = (
+        "--sandbox", "--model", tiny, "-t", "1", "--host", f"127.0.0.1,unix:{path}",
+        "--ssl-cert-file", made[0], "--ssl-key-file", made[1],
+    )  # fmt: skip
+    env = {"PROBES": json.dumps([["list", str(path.parent)], ["read", str(beside)]])}
+    module = "tests.support.programs.escaping"
+    with serving(*options, env=env, module=module) as server:
+        assert tried(server) == [None, "EACCES"]
+        over_file = httpx.Client(transport=httpx.HTTPTransport(uds=str(path)))
+        with over_file as client:
+            assert client.get("http://localhost/health").json()["status"] == "ok"
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_for("the certificate was read again")
+        server.process.terminate()
+        assert server.wait() == 0
+    assert [each.name for each in path.parent.iterdir()] == ["beside"]
+    nowhere = ended("serve", "--sandbox", "--model", tiny, "--host", f"unix:{tmp_path}/no/w.sock")
+    assert nowhere.returncode == 3
+    assert "/no/w.sock: No such file or directory." in nowhere.stderr
+
+
 @pytest.mark.parametrize(("version", "said"), [(0, "has none"), (3, "has version 3")])
 def test_a_system_without_it(version: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the system cannot do it the worker does not start: exit code 2 and one sentence."""
@@ -225,7 +257,7 @@ def test_threads_that_run_already(monkeypatch: pytest.MonkeyPatch) -> None:
         thread.join()
 
 
-def test_what_is_needed(tmp_path: Path) -> None:
+def test_what_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ports and files follow from the settings; the working directory and folders never do."""
     model = tmp_path / "m-00001-of-00002.gguf"
     model.touch()
@@ -233,6 +265,9 @@ def test_what_is_needed(tmp_path: Path) -> None:
     measured = calibration_path(model)
     measured.touch()
     (tmp_path / "keys").write_text("k")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kept = tmp_path / "gguf-worker" / "attention"  # calibrations of kernels
+    kept.mkdir(parents=True)
     environ = {"PYTHONPATH": "", "OTEL_EXPORTER_OTLP_ENDPOINT": "https://c.example"}
     settings = Settings(
         port=0, callback_url="http://h/ready", heartbeat_url="https://h:7/", otel=True,
@@ -242,7 +277,7 @@ def test_what_is_needed(tmp_path: Path) -> None:
     assert reach.connects == (7, 80, 443, 50052)
     assert (reach.listens, reach.folders) == (0, ("c",))
     ours = {path for path in reach.reads if path.startswith(str(tmp_path))}
-    others = (tmp_path / "m-00002-of-00002.gguf", tmp_path / "keys", measured)
+    others = (tmp_path / "m-00002-of-00002.gguf", tmp_path / "keys", measured, kept)
     assert ours == {str(model), *map(str, others)}
     assert not {"/", str(Path.cwd()), str(Path.home()), "/etc", "/proc", "/dev"} & set(reach.reads)
     assert reach_of(Settings(otel=True), model, {}).connects == (4318,)

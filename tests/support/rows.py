@@ -63,7 +63,8 @@ def chances(chooser: Sampler | TokenChoice, row: np.ndarray) -> dict[int, float]
     """Token id -> probability to be chosen next, without a constraint; `row` stays as it is."""
     if isinstance(chooser, Sampler):
         row = row.copy()
-        chooser._edits.apply(row)
+        if chooser._edits is not None:
+            chooser._edits.apply(row)
         return chances(chooser._choice, row)
     if isinstance(chooser, Draw):
         weights = chooser._weigh(row, row.max())

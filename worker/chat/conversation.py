@@ -115,10 +115,17 @@ class Conversation:
         self._opens = add_generation_prompt and ending is None
         self._ending = ending
         self._variables = dict(variables or {})
-        roles = [message["role"] for message in self.messages]
-        self._users = [place for place, role in enumerate(roles) if role == "user"]
-        system = ("system", "developer")
-        self._first = next((i for i, role in enumerate(roles) if role not in system), len(roles))
+
+    @cached_property
+    def _users(self) -> list[int]:
+        """Places of the user's messages."""
+        return [place for place, each in enumerate(self.messages) if each["role"] == "user"]
+
+    @cached_property
+    def _first(self) -> int:
+        """The place behind the system part."""
+        roles, system = [each["role"] for each in self.messages], ("system", "developer")
+        return next((i for i, role in enumerate(roles) if role not in system), len(roles))
 
     @property
     def num_old_turns(self) -> int:

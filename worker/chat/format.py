@@ -25,7 +25,7 @@ from worker.chat.reading.answer import ThoughtEnd
 from worker.chat.reading.call_grammar import Loosened
 from worker.chat.template import ChatTemplate
 from worker.chat.thinking import Thinking, ThoughtHabits, switch_thinking, without_mentions
-from worker.chat.turns import BEGINS, with_known_roles
+from worker.chat.turns import BEGINS, ROLES, with_known_roles
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint
 
@@ -97,7 +97,8 @@ class ChatFormat:
         variables: Mapping[str, Any],
     ) -> Conversation:
         """The messages as the template wants them; see `Conversation`."""
-        messages = with_known_roles(messages, self._knows_role)
+        if not ROLES.issuperset([message.role for message in messages]):
+            messages = with_known_roles(messages, self._knows_role)
         shown = [declare(tool, describes=self._describes) for tool in tools]
         if tools and self._shows_tools:
             with contextlib.suppress(RecursionError):  # too deep to be looked at
@@ -107,7 +108,8 @@ class ChatFormat:
         if thinking.is_on is None and thinking.effort is None and isinstance(is_on, bool):
             thinking = msgspec.structs.replace(thinking, is_on=is_on)
         thoughts = self.thoughts.variables(thinking)
-        given = {**self._defaults, **thoughts, **switch_thinking(variables), **variable}
+        variables = switch_thinking(variables) if variables else {}
+        given = {**self._defaults, **thoughts, **variables, **variable}
 
         last = messages[-1]
         if continues and (says_nothing(last) or last.role not in ("user", "assistant")):
@@ -117,7 +119,8 @@ class ChatFormat:
         if continues:
             messages = [*messages[:-1], self._in_words(last)]
 
-        messages = without_mentions(messages, self.thoughts.tags)
+        if self.thoughts.tags.close:
+            messages = without_mentions(messages, self.thoughts.tags)
 
         def conversation(history: History) -> Conversation:
             return Conversation(

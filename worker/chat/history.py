@@ -155,7 +155,10 @@ class History:
     def messages(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[dict[str, Any]]:
         """The messages as the template wants them."""
         probe = self._probe
-        messages = self._with_calls(messages)
+        for message in messages:
+            if message.calls or message.role == "tool":
+                messages = self._with_calls(messages)
+                break
         if tools and self._tells:
             messages = turns.add_to_system(messages, tools_prompt(tools, self._example))
         messages = self._in_turns(messages)
@@ -232,11 +235,13 @@ class History:
 
     def _in_turns(self, messages: Sequence[Message]) -> list[Message]:
         """The roles in an order that the template takes."""
-        probe = self._probe
-        has_user = any(message.role == "user" for message in messages)
-        first = not probe.knows_system or not (has_user or probe.knows_system_alone)
-        first = first or not (probe.knows_system_to_the_end or self._ends_with_user(messages))
-        found = turns.without_system(messages, first=first, later=not probe.knows_later_system)
+        probe, found = self._probe, list(messages)
+        roles = [message.role for message in messages]
+        has_user = "user" in roles
+        if "system" in roles:
+            first = not probe.knows_system or not (has_user or probe.knows_system_alone)
+            first = first or not (probe.knows_system_to_the_end or self._ends_with_user(messages))
+            found = turns.without_system(messages, first=first, later=not probe.knows_later_system)
         if not probe.keeps_empty_answers:
             found = [message for message in found if not _is_empty(message)]
         if not (probe.keeps_early_answers and (has_user or probe.keeps_lone_answers)):
@@ -245,7 +250,7 @@ class History:
             found = turns.after_results(found)
         plain = probe.knows_results and probe.knows_system
         for role, keeps in probe.keeps_neighbours.items():
-            if not keeps or (role == "user" and not plain):
+            if len(found) > 1 and (not keeps or (role == "user" and not plain)):
                 found = turns.join_turns(found, role)
         return found
 

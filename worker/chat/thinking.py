@@ -122,7 +122,7 @@ class ThoughtHabits:
         return AnswerStart(
             prompt=prompt,
             tags=tags,
-            inside=self.is_inside(prompt),
+            inside=bool(tags.close) and self.is_inside(prompt),
             opened=tag + prompt[len(text) :] if tag and text.endswith(tag) else "",
             thinks=bool(tags.close) and not is_off and not text.endswith(tags.close),
         )
@@ -190,8 +190,6 @@ def without_mentions(messages: Sequence[Message], tags: ThoughtTags) -> list[Mes
     Templates leave out what stands before the tag that ends a thought. It ends one where a thought
     was begun before it, or where it stands in a line of its own.
     """
-    if not tags.close:
-        return [*messages]
     alone = re.compile(rf"^\s*{re.escape(tags.close.strip())}\s*$", re.MULTILINE)
     return [_mend(message, tags, alone) for message in messages]
 

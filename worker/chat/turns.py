@@ -13,14 +13,14 @@ BEGINS = Message(role="user", content="(The conversation begins.)")
 GO_ON = Message(role="user", content="(Go on.)")
 
 
-_ROLES = ("system", "developer", "user", "assistant", "tool")
+ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 
 
 def with_known_roles(messages: Sequence[Message], is_known: Callable[[str], bool]) -> list[Message]:
     """What others say the user says, or the assistant where it calls, with their role in front."""
     return [
         message
-        if message.role in _ROLES or is_known(message.role)
+        if message.role in ROLES or is_known(message.role)
         else msgspec.structs.replace(
             message,
             role="assistant" if message.calls else "user",

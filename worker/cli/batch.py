@@ -9,32 +9,21 @@ import time
 from collections.abc import Generator, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from worker.batches.line import AnsweredLine, BatchLine, LineProblem, LineReader
 from worker.batches.output_file import OutputFile, output_file
-from worker.cli import serve
+from worker.cli.arguments.batch import add_own
+from worker.cli.batch_client import LineAsker
 from worker.cli.console import write_json
 from worker.cli.options import settings_from
+from worker.cli.own_worker import server_words, worker_to_ask
 from worker.cli.progress import bar_on_stderr, of_items_and_time
+from worker.cli.stop_signals import raising_stop_signals
 from worker.errors import UsageError, quantity
 from worker.log import harmless, say
 
-if TYPE_CHECKING:
-    from worker.cli.batch_client import LineAsker
-
-DESCRIPTION = (
-    "Answer the requests in a file, one JSON object a line as in OpenAI's batches, and append each "
-    "answer to another file. The same command goes on where it was interrupted."
-)
-EXAMPLE = (
-    "Examples: worker batch in.jsonl out.jsonl my.gguf; worker batch in.jsonl out.jsonl --url "
-    "http://gpu7:8080. A line: "
-    '{"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": '
-    '[{"role": "user", "content": "Hello"}]}}. All options of `worker serve` work here too.'
-)
 # Of a worker of our own: nobody waits for one answer, so many share each step, and prompts are
 # processed in large parts.
 _OWN = {"--parallel": "16", "--max-stall-ms": "60000"}
@@ -66,22 +55,6 @@ class BatchReport(msgspec.Struct):
         return self.answered == self.lines and not self.wrong
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("input", metavar="IN", help="the requests; - reads standard input")
-    parser.add_argument("output", metavar="OUT", help="the answers; - writes standard output")
-    serve.add_arguments(parser)
-    parser.usage = "%(prog)s IN.jsonl OUT.jsonl [MODEL] [--url URL] [--parallel N] [options]"
-    _add_own(parser)
-
-
-def _add_own(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("Batch", "--parallel is the number of requests at once (16).")
-    group.add_argument("--json", action="store_true", help="print a summary as JSON at the end")
-    group.add_argument(
-        "--url", metavar="URL", help="ask the worker at this address instead of starting one"
-    )
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Answer all lines. 0 only if each has its answer. Raises UsageError, WorkerError, OSError."""
     _check_names(arguments)
@@ -94,7 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
         began = time.monotonic()
         try:
             if left:
-                _ask_all(arguments, left, output, report)
+                with raising_stop_signals():
+                    _ask_all(arguments, left, output, report)
         except KeyboardInterrupt:
             output.flush()
             say(f"{_summary(report)} Give the same command again to go on.\n")
@@ -162,11 +136,9 @@ def _open(name: str) -> Generator[OutputFile]:
 def _ask_all(
     arguments: argparse.Namespace, lines: list[BatchLine], output: OutputFile, report: BatchReport
 ) -> None:
-    from worker.cli.batch_client import LineAsker
-    from worker.cli.own_worker import worker_to_ask
 
     is_own = arguments.url is None
-    with worker_to_ask(arguments, _server_words(arguments)) as address:
+    with worker_to_ask(arguments, _words(arguments)) as address:
         patience = _OWN_PATIENCE_S if is_own else _PATIENCE_S
         asker = LineAsker(address, {} if is_own else _HEADERS, patience)
         slots = settings_from(arguments).parallel or asker.num_slots()
@@ -180,13 +152,9 @@ def _ask_all(
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _server_words(arguments: argparse.Namespace) -> list[str]:
+def _words(arguments: argparse.Namespace) -> list[str]:
     """The options of `worker serve` among the words, behind a batch's own, which they replace."""
-    own = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    _add_own(own)
-    _, words = own.parse_known_args(arguments.words)
-    words.remove(arguments.input)
-    words.remove(arguments.output)
+    words = server_words(arguments, add_own, arguments.input, arguments.output)
     given = settings_from(arguments)
     defaults = dict(_OWN)
     if given.parallel is not None:

@@ -3,106 +3,64 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import math
 import os
-import signal
 import sys
 import tempfile
-from collections.abc import Generator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from worker import machine
+from worker.bench.embedding import EmbeddingBench, write_vectors
+from worker.bench.plan import (
+    GENERAL_TEXT,
+    QUICK_QUANTS,
+    BenchPlan,
+    Level,
+    levels_of_files,
+    levels_of_source,
+    open_corpus,
+    paths_by_name,
+    with_adapters,
+)
+from worker.bench.quality.questions import open_questions
+from worker.bench.report.changes import changes_between, read_report
+from worker.bench.report.documents import write_report
+from worker.bench.report.verdict import DEFAULT_MAX_KLD
+from worker.bench.run.bench import Bench
+from worker.bench.run.cache import DEFAULT_BYTES, BenchCache
+from worker.bench.sizes import EFFORTS
+from worker.cli.bench_cells import compare as compare_cells
+from worker.cli.bench_decisions import compare
+from worker.cli.bench_table import (
+    changes_table,
+    hand_over,
+    report_table,
+    summary,
+    vector_table,
+    watch,
+)
 from worker.cli.console import data_console, write_json
 from worker.cli.model import model_path
-from worker.cli.options import add_options, reader, settings_from
+from worker.cli.options import settings_from
+from worker.cli.stop_signals import raising_stop_signals
 from worker.demo import HELDOUT_PATH, MODEL_PATH
 from worker.errors import UsageError
 from worker.files import cache_folder
+from worker.gguf.imatrix import read_imatrix
 from worker.gguf.split_name import is_gguf
 from worker.hub.catalog import load_catalog
+from worker.hub.locate import local_files
 from worker.hub.name import Named, parse
-from worker.settings import CACHE_TYPES, Settings
-from worker.values import cells_list, duration, number
-
-if TYPE_CHECKING:
-    from worker.bench.plan import BenchPlan, Level
-    from worker.bench.run.cache import BenchCache
+from worker.model.config import load_config
+from worker.settings import Settings
 
 _GB = 10**9
 
 
-DESCRIPTION = (
-    "Measures size, loading, speed (bare and over HTTP), memory and quality of each quant "
-    "level of a model, each in a separate process, and recommends a level for this machine. "
-    "For an embedding model it measures the distance to the reference, and texts per second. "
-    "A file in F16, BF16 or F32 is quantized; several files of one model are compared as they "
-    "are. With --lora one file is measured with and without each adapter. Images are not "
-    "measured, and no projector is loaded. After an interruption the same command continues."
-)
-EXAMPLE = "Example: worker bench model-f16.gguf --quants Q8_0,Q5_K_M,Q4_K_M --out report"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("models", nargs="*", metavar="MODEL",
-        help="a file, several files of one model, or a name whose encodings have been pulled "
-        "(default: the embedded demo model)")  # fmt: skip
-    add("--quants", metavar="A,B", help="levels to measure (Q8_0 to Q2_K, or all that are there)")
-    add("--reference", metavar="QUANT", help="what quality is measured against (the largest)")
-    add(
-        "--text",
-        metavar="FILE",
-        help="text to measure quality on, in UTF-8; all of it, if the time allows",
-    )
-    add(
-        "--questions",
-        metavar="FILE",
-        help='your own multiple-choice questions, a line each: {"question": "2 + 2 is", '
-        '"choices": ["4", "5"], "answer": 0}',
-    )
-    add("--imatrix", metavar="FILE", help="importance matrix to quantize with")
-    add("--decisions", nargs="?", const="", dest="asked", metavar="FILE.jsonl",
-        help="measure how well each level answers typed questions, ours or those of FILE.jsonl, "
-        "and write MODEL.gguf.decisions.json for `worker serve`")  # fmt: skip
-    add("--cells", metavar="A,B", type=reader(cells_list(*CACHE_TYPES)),
-        help="compare types of KV cells on contexts of 2,048 tokens, such as "
-        "f16,q8_0,q4_0,k:q8_0/v:q4_0; the first is what others are measured against")  # fmt: skip
-    add("--no-quality", action="store_true", help="speed and memory only")
-    add("--time", type=reader(duration(10, 7 * 86_400)), metavar="TIME",
-        help="what the run may take, such as 90s, 5m or 1h: if that is too short for everything, "
-        "less is measured (5m; 75s with --quick, 1h with --thorough)")  # fmt: skip
-    effort = parser.add_mutually_exclusive_group()
-    effort.add_argument(
-        "--quick",
-        action="store_true",
-        help="fewer levels, one stream, fewer repetitions and less text",
-    )
-    effort.add_argument("--thorough", action="store_true", help="more repetitions")
-    add("--max-kld", type=reader(number(0, math.inf)), metavar="NATS",
-        help="divergence from the reference that a recommended level may have (0.05)")  # fmt: skip
-    add("--out", metavar="DIR", help="write report.json, .md, .svg and .html there")
-    add("--json", action="store_true", help="the report as JSON on standard output")
-    add("--fresh", action="store_true", help="take no timings of an interrupted run")
-    add("--cache-gb", type=reader(number(0, 1e9)), metavar="GB",
-        help="limit of cached data: quantized files, reference rows (20)")  # fmt: skip
-    add("--clean", action="store_true", help="remove what was kept, and do nothing else")
-    add("--compare", nargs=2, metavar=("A.json", "B.json"),
-        help="show what changed between two reports and whether it is real")  # fmt: skip
-    add_options(
-        parser,
-        "catalog", "parallel", "threads", "threads_batch", "batch_size", "ubatch_size", "backend",
-        "n_gpu_layers", "pooling", "device", "tensor_split", "split_mode", "main_gpu",
-        "cache_type_k", "cache_type_v", "flash_attn", "mmap", "lora", "decisions_orders",
-    )  # fmt: skip
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Measure and report; or compare two reports; or clean up."""
-    from worker.bench.run.cache import DEFAULT_BYTES, BenchCache
 
     if arguments.compare:
         return _compare(*map(Path, arguments.compare), as_json=arguments.json)
@@ -112,9 +70,6 @@ def run(arguments: argparse.Namespace) -> int:
         with cache.lock():
             sys.stderr.write(f"{machine.human_bytes(cache.clean())} removed from {cache.folder}\n")
         return 0
-    from worker.bench.report.documents import write_report
-    from worker.bench.run.bench import Bench
-    from worker.cli.bench_table import hand_over, report_table, summary, watch
 
     questions: str | None = arguments.asked  # `decisions` is the setting
     if questions is not None and is_gguf(questions):  # the model, written behind the option
@@ -123,26 +78,22 @@ def run(arguments: argparse.Namespace) -> int:
     plan, makes_vectors = _plan(arguments)
     out = _folder(arguments.out)
     if questions is not None:
-        from worker.cli.bench_decisions import compare
-
         if makes_vectors:
             raise UsageError("An embedding model decides nothing.", hint="Leave --decisions out.")
-        with _end_well():
+        with raising_stop_signals():
             return compare(plan, cache, questions, out, as_json=arguments.json)
     if arguments.cells:
-        from worker.cli.bench_cells import compare as compare_cells
-
         if makes_vectors or plan.corpus is None:
             raise UsageError(
                 "Cells are compared by the text that a model continues.",
                 hint="Name a model that writes text, and leave --no-quality out.",
             )
-        with _end_well():
+        with raising_stop_signals():
             return compare_cells(plan, cache, arguments.cells, out, as_json=arguments.json)
     if makes_vectors:
         return _compare_vectors(plan, cache, out, as_json=arguments.json)
     bench = Bench(plan, cache)
-    with _end_well():
+    with raising_stop_signals():
         report = watch(bench.events(), summary)
     hand_over(report, write_report, out, report_table, as_json=arguments.json)
     bench.forget_timings()
@@ -151,37 +102,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _compare_vectors(plan: BenchPlan, cache: BenchCache, out: Path | None, *, as_json: bool) -> int:
     """Levels of a model that makes vectors."""
-    from worker.bench.embedding import EmbeddingBench, write_vectors
-    from worker.cli.bench_table import hand_over, vector_table, watch
 
-    with _end_well():
+    with raising_stop_signals():
         report = watch(EmbeddingBench(plan, cache).events(), vector_table)
     hand_over(report, write_vectors, out, vector_table, as_json=as_json)
     return 0
 
 
-@contextlib.contextmanager
-def _end_well() -> Generator[None]:
-    """Leave by an exception when told to end, so that what we have started ends too."""
-
-    def leave(number: int, _frame: object) -> None:
-        sys.exit(128 + number)
-
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _plan(arguments: argparse.Namespace) -> tuple[BenchPlan, bool]:
     """What will be run, and whether it is about vectors."""
-    from worker.bench.plan import GENERAL_TEXT, BenchPlan, open_corpus, with_adapters
-    from worker.bench.quality.questions import open_questions
-    from worker.bench.report.verdict import DEFAULT_MAX_KLD
-    from worker.bench.sizes import EFFORTS
-    from worker.model.config import load_config
 
     settings = msgspec.structs.replace(settings_from(arguments), draft="none")
     if arguments.quick and settings.parallel is None:
@@ -224,8 +153,6 @@ def _plan(arguments: argparse.Namespace) -> tuple[BenchPlan, bool]:
     if not 0 < max_kld < math.inf:
         raise UsageError("--max-kld must be above 0.", hint="Write --max-kld 0.05, say.")
     if arguments.imatrix is not None:
-        from worker.gguf.imatrix import read_imatrix
-
         read_imatrix(arguments.imatrix)
     corpus = None
     own = open_questions(Path(arguments.questions)) if arguments.questions else None
@@ -255,12 +182,6 @@ def levels_of(
     arguments: argparse.Namespace, settings: Settings
 ) -> tuple[tuple[Level, ...], Path | None]:
     """Levels and, where they are made here, their source."""
-    from worker.bench.plan import (
-        QUICK_QUANTS,
-        levels_of_files,
-        levels_of_source,
-        paths_by_name,
-    )
 
     quants = None
     if arguments.quants is not None:
@@ -289,7 +210,6 @@ def _local_files(text: str, settings: Settings) -> dict[str, Path]:
     reference = parse(text)
     if not isinstance(reference, Named) or reference.quant is not None:
         return {}
-    from worker.hub.locate import local_files
 
     return local_files(load_catalog(settings.catalog).find(reference.name))
 
@@ -310,8 +230,6 @@ def _folder(name: str | None) -> Path | None:
 
 
 def _compare(before: Path, after: Path, *, as_json: bool) -> int:
-    from worker.bench.report.changes import changes_between, read_report
-    from worker.cli.bench_table import changes_table
 
     changes = changes_between(read_report(before), read_report(after))
     if as_json:

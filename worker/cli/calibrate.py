@@ -3,42 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from worker.cli.console import data_console, new_table, write_json
 from worker.cli.model import model_path
-from worker.cli.options import add_options, settings_from
+from worker.cli.options import settings_from
 from worker.errors import BackendError
-
-if TYPE_CHECKING:
-    from worker.llama.calibrate import Calibration
-
-
-DESCRIPTION = (
-    "Times flash and standard attention on this CPU, in a layer with the heads of a "
-    "model, and caches the result: workers use it at their next start. Without a cached "
-    "result a worker does the same before it is ready."
-)
-EXAMPLE = "Example: worker calibrate tinyllama.Q4_K_M.gguf"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "file",
-        nargs="?",
-        metavar="FILE",
-        help="GGUF file or model's name (default: the embedded demo model)",
-    )
-    add_options(parser, "catalog", "cache_type_k", "cache_type_v")
-    parser.add_argument("--json", action="store_true", help="machine-readable output")
+from worker.lifecycle.loading import attention_shape
+from worker.llama import library
+from worker.llama.calibrate import Calibration, calibrate
+from worker.model.config import load_config
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, keep and print. Raises BackendError where that cannot be."""
-    from worker.lifecycle.loading import attention_shape
-    from worker.llama import library
-    from worker.llama.calibrate import calibrate
-    from worker.model.config import load_config
 
     arguments.model = arguments.file
     settings = settings_from(arguments)

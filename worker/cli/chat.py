@@ -10,22 +10,15 @@ import mimetypes
 import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from worker.cli import chat_client, serve
+from worker.cli import chat_client
 from worker.cli.address import Address
-from worker.cli.own_worker import worker_to_ask
+from worker.cli.answer_view import Show, shows_answers
+from worker.cli.arguments.chat import add_own
+from worker.cli.own_worker import server_words, worker_to_ask
 from worker.log import harmless, say
-from worker.values import nonempty
 
-if TYPE_CHECKING:
-    from worker.cli.answer_view import Show
-
-DESCRIPTION = "Chat with a model in the terminal, or with a running worker."
-EXAMPLE = (
-    "Examples: worker chat my.gguf; worker chat --url http://gpu7:8080. All options of "
-    "`worker serve` work here too. Type /help in the chat for its commands."
-)
 _HELP = """\
 /system TEXT   set the system prompt; without TEXT remove it
 /image FILE    attach an image to the next message
@@ -37,27 +30,10 @@ A line that ends with \\ continues on the next line.
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    serve.add_arguments(parser)
-    parser.usage = "%(prog)s [MODEL] [--system TEXT] [options]"
-    _add_own(parser)
-
-
-def _add_own(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("Chat")
-    group.add_argument("--system", type=nonempty, metavar="TEXT", help="system prompt (none)")
-    group.add_argument(
-        "--url", metavar="URL", help="chat with the worker at this address instead of starting one"
-    )
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Chat until the user leaves. Raises UsageError, and what the worker raises at its start."""
-    from worker.cli.answer_view import shows_answers
 
-    own = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    _add_own(own)
-    _, words = own.parse_known_args(arguments.words)
+    words = server_words(arguments, add_own)
     with worker_to_ask(arguments, words) as address:
         chat = Chat(address, arguments.system)
         with shows_answers() as show:

@@ -7,59 +7,37 @@ import contextlib
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
+from rich.text import Text
 
 from worker import log
 from worker.audit.discovery import candidates
+from worker.audit.verdict import FileVerdict, judge
 from worker.chat.places import table_of
 from worker.cli.console import data_console, one_line, write_json
 from worker.cli.model import model_path
-from worker.cli.options import add_options, settings_from
+from worker.cli.options import settings_from
 from worker.cli.progress import bar_on_stderr, of_bytes, of_items
 from worker.errors import ModelFileError, quantity
+from worker.gguf.header import Header
+from worker.gguf.splits import open_header
+from worker.gguf.strings import StringArray
 from worker.hub.catalog import load_catalog
 from worker.machine import human_bytes
+from worker.model.adapter import load_adapter
+from worker.model.config import load_config
+from worker.model.projector import check_projector, load_projector
+from worker.model.tokenizer import TokenizerConfig
 
-DESCRIPTION = (
-    "Checks model files as the service does before it loads one, and reports what is "
-    "wrong and where. Folders are searched for *.gguf; the files of a split model are one "
-    "model. Importance matrices, vocabularies, encoders and draft models cannot be served: "
-    "they are bad if you name them, and only listed in a folder. With --lora or --mmproj a "
-    "model is bad if one of these does not fit. Exits with 1 if a file is bad."
-)
-EXAMPLE = (
-    "Example: worker check ~/models; "
-    "worker check --deep --json ~/models | jq -r 'select(.ok | not) | .file'"
-)
 _PATIENCE_S, _PAUSE_S = 2.0, 0.1
 _MAX_NAME = 40
 _STYLES = {"good": "green", "other": "dim", "bad": "bold red"}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "files", nargs="+", metavar="FILE", help="GGUF file, folder or model's name"
-    )
-    parser.add_argument(
-        "--deep",
-        action="store_true",
-        help="read the weights too: NaN, infinities, scales that no model can have learnt, and "
-        "the checksums that the catalogue or the Hub's cache knows",
-    )
-    add_options(parser, "catalog", "lora", "mmproj")
-    parser.add_argument("--json", action="store_true", help="a line of JSON for each model")
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Check all of them, whatever is wrong with one; 1 where one is bad."""
-
-    from worker.audit.verdict import judge
-    from worker.gguf.splits import open_header
-    from worker.model.adapter import load_adapter
-    from worker.model.config import load_config
-    from worker.model.projector import check_projector, load_projector
 
     settings = settings_from(arguments)
     entries = ()
@@ -154,15 +132,8 @@ def _make_bar(total: int, *, in_bytes: bool) -> Any:
     return bar
 
 
-if TYPE_CHECKING:
-    from worker.audit.verdict import FileVerdict
-    from worker.gguf.header import Header
-    from worker.model.tokenizer import TokenizerConfig
-
-
 def show(verdict: FileVerdict, *, as_json: bool) -> None:
     """Write one line to standard output at once."""
-    from rich.text import Text
 
     if as_json:
         write_json(verdict)
@@ -208,7 +179,6 @@ def _what(verdict: FileVerdict) -> str:
 
 def places(tokenizer: TokenizerConfig | None, header: Header) -> dict[str, str]:
     """Place -> what is done, in words; empty where the file has no template."""
-    from worker.gguf.strings import StringArray
 
     if tokenizer is None or not tokenizer.chat_template:
         return {}

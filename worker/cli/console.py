@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import msgspec
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
 
 from worker.log import harmless, in_utf8
-
-# Imported with the first thing that is drawn: help does not wait for it.
-if TYPE_CHECKING:
-    from rich.console import Console, Group
-    from rich.table import Table
-    from rich.text import Text
 
 # Without a terminal rich assumes 80 columns, and would fold lines that a program reads.
 _WIDTH_WITHOUT_TERMINAL = 120
@@ -24,7 +21,6 @@ def data_console() -> Console:
 
     It raises BrokenPipeError, which `main` handles, when the reader has gone; rich would exit.
     """
-    from rich.console import Console
 
     class DataConsole(Console):
         def on_broken_pipe(self) -> None:
@@ -61,15 +57,11 @@ def _in_utf8(value: Any) -> Any:
 
 def new_table(*headers: str, **options: Any) -> Table:
     """rich's, with its options."""
-    from rich.table import Table
-
     return Table(*headers, **options)
 
 
 def with_title(title: str, table: Table) -> Group:
     """A table below its title. rich's own titles are folded where the table is narrow."""
-    from rich.console import Group
-
     heading = plain(title)
     heading.stylize("bold")
     return Group(heading, table)
@@ -87,15 +79,9 @@ def pairs(title: str, rows: dict[str, str]) -> Group:
 
 def plain(text: str) -> Text:
     """Text from a model file, without markup and without characters that control a terminal."""
-    return _text("\n".join(map(harmless, text.split("\n"))))
+    return Text("\n".join(map(harmless, text.split("\n"))))
 
 
 def one_line(text: str) -> Text:
     """The same in one line: what a file's name breaks, a reader of lines would too."""
-    return _text(harmless(text))
-
-
-def _text(text: str) -> Text:
-    from rich.text import Text
-
-    return Text(text)
+    return Text(harmless(text))

@@ -5,57 +5,22 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from worker.cli import serve
+from worker.cli.arguments.decide import add_own
 from worker.cli.console import data_console, plain, write_json
+from worker.cli.decision_client import DecidedQuestions, ask
+from worker.cli.own_worker import server_words, worker_to_ask
 from worker.errors import UsageError
 
-if TYPE_CHECKING:
-    from worker.cli.decision_client import DecidedQuestions
-
-DESCRIPTION = (
-    "Ask typed questions about a text: whether a statement is true, which of several options "
-    "fits, which level of a scale it has. Prints the probability of each answer."
-)
-EXAMPLE = (
-    'Examples: worker decide "The lift is stuck." --predicate "Something is broken." my.gguf; '
-    "worker decide - --choice lifts,heating,plumbing --question 'Who repairs it?' "
-    "--url http://gpu7:8080 < note.txt. All options of `worker serve` work here too."
-)
 _BAR = 30  # characters
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("state", help="the text to judge; - reads it from standard input")
-    serve.add_arguments(parser)
-    parser.usage = "%(prog)s STATE [--predicate TEXT] [--choice A,B] [--score A,B] [MODEL]"
-    _add_own(parser)
-
-
-def _add_own(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("Decisions")
-    add = group.add_argument
-    add("--predicate", metavar="TEXT", help="a statement: is it true?")
-    add("--choice", action="append", metavar="A,B",
-        help="options to choose from; repeat it for options with commas")  # fmt: skip
-    add("--score", action="append", metavar="A,B",
-        help="levels of a scale, the lowest first; repeat it for levels with commas")  # fmt: skip
-    add("--question", metavar="TEXT", help="what is asked with --choice or --score")
-    add("--json", action="store_true", help="the worker's answer as JSON")
-    add("--url", metavar="URL", help="ask the worker at this address instead of starting one")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the answers. Raises UsageError, WorkerError."""
     questions = _questions(arguments)
     state = _state(arguments.state)
-    own = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    _add_own(own)
-    _, words = own.parse_known_args(arguments.words)
-    words.remove(arguments.state)
-    from worker.cli.decision_client import ask
-    from worker.cli.own_worker import worker_to_ask
+    words = server_words(arguments, add_own, arguments.state)
 
     with worker_to_ask(arguments, words) as address:
         reply, found = ask(address, state, questions)

@@ -11,13 +11,17 @@ from pathlib import Path
 from typing import IO, Any
 
 import msgspec
+import numpy as np
 
 from worker import log
 from worker.cli.model import model_path
-from worker.cli.options import add_options, reader, settings_from
+from worker.cli.options import settings_from
 from worker.cli.progress import load_progress
+from worker.engine.embedding import EmbeddingLane, normalise, shorten, vectors_wanted
+from worker.engine.engine import Engine
 from worker.errors import RequestError, UsageError, quantity
-from worker.values import integer
+from worker.lifecycle.loading import open_backend
+from worker.lifecycle.prepared import load_weights, prepare
 
 # Lines that are read, computed and written before the next ones are read.
 _LINES = 256
@@ -32,45 +36,10 @@ class EmbeddedLine(msgspec.Struct):
     embedding: list[float]
 
 
-DESCRIPTION = (
-    "Read a text line by line and write the vector of each line as soon as it is "
-    "there: numbers with spaces between, in the order of the lines, each vector of length 1."
-)
-EXAMPLE = "Example: worker embed notes.txt --model all-MiniLM-L6-v2.gguf --json > notes.jsonl"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "file", nargs="?", metavar="FILE", default="-", help="the text (standard input)"
-    )
-    ways = parser.add_mutually_exclusive_group()
-    ways.add_argument("--json", action="store_true", help="a JSON object for each line")
-    ways.add_argument(
-        "--npy", action="store_true", help="one array of float32 for numpy, once all is read"
-    )
-    parser.add_argument(
-        "--skip",
-        type=reader(integer(0, 2**63 - 1)),
-        default=0,
-        metavar="N",
-        help="lines to leave out: those that an earlier run has written (0)",
-    )
-    parser.add_argument(
-        "--truncate", action="store_true", help="cut lines that are too long instead of ending"
-    )
-    own = (
-        "model catalog pooling ctx_size batch_size threads threads_batch n_gpu_layers backend "
-        "device rpc tensor_split flash_attn mmap log_level"
-    )
-    add_options(parser, *own.split())
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Vectors to stdout, figures to stderr. Raises UsageError."""
     settings = msgspec.structs.replace(settings_from(arguments), parallel=1)
     log.configure("console", "debug" if settings.verbose else "error")
-    from worker.lifecycle.loading import open_backend
-    from worker.lifecycle.prepared import load_weights, prepare
 
     path = model_path(settings)
     prepared = prepare(path, settings, sees=False)
@@ -129,8 +98,6 @@ def _embed(
     lines: Iterator[list[tuple[int, str]]],
     write: Callable[[Sequence[EmbeddedLine]], None],
 ) -> None:
-    from worker.engine.embedding import EmbeddingLane, normalise, shorten, vectors_wanted
-    from worker.engine.engine import Engine
 
     engine = Engine(backend, time.monotonic, lane=EmbeddingLane(backend.embedder, time.monotonic))
     most = backend.embedder.max_length if arguments.truncate else None
@@ -191,7 +158,6 @@ def _writer(arguments: argparse.Namespace, width: int) -> Callable[[Sequence[Emb
 
 
 def _array_writer(out: IO[bytes], width: int) -> Callable[[Sequence[EmbeddedLine]], None]:
-    import numpy as np
 
     rows: list[np.ndarray] = []
 

@@ -10,55 +10,25 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from worker import log, machine
+from worker.api.intake.media_inputs import MediaInputs
 from worker.chat.template import ChatTemplate
 from worker.cli.model import model_path
-from worker.cli.options import add_options, reader, settings_from
+from worker.cli.options import settings_from
 from worker.cli.progress import load_progress
+from worker.engine.engine import Engine
+from worker.engine.request import GenerationParams, Prompt, Request
 from worker.errors import RequestError, UsageError, quantity
-from worker.values import integer
-
-if TYPE_CHECKING:
-    from worker.engine.request import Prompt
-    from worker.lifecycle.media import MediaReader
-    from worker.llama.vocab import Vocab
-    from worker.model.tokenizer import TokenizerConfig
-
-_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed")
-
-
-DESCRIPTION = (
-    "Load a model, answer the prompt and print the text as it comes. If the model has a chat "
-    "template, the prompt is a user's message; with --raw it is a text to continue."
-)
-EXAMPLE = 'Example: worker generate --model my.gguf "Name three colors." --max-tokens 100'
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("prompt", help="the prompt; - reads it from standard input")
-    parser.add_argument(
-        "--max-tokens", "-n", type=reader(integer(1, 2**31 - 1)), default=200, metavar="N",
-        help="most tokens to generate (200)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--raw", action="store_true", help="continue the prompt without the chat template"
-    )
-    own = (
-        "model catalog ctx_size threads threads_batch n_gpu_layers backend device rpc tensor_split "
-        "cache_type_k cache_type_v flash_attn mmap mmproj mmproj_auto mmproj_offload log_level"
-    )
-    add_options(parser, *own.split(), *_SAMPLING)
-    parser.add_argument(
-        "--image",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="image that the prompt is about; repeat for several",
-    )
+from worker.lifecycle.default_sampling import default_sampling
+from worker.lifecycle.loading import open_backend
+from worker.lifecycle.media import MediaReader
+from worker.lifecycle.prepared import load_weights, prepare
+from worker.llama.vocab import Vocab
+from worker.model.tokenizer import TokenizerConfig
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -66,12 +36,6 @@ def run(arguments: argparse.Namespace) -> int:
     settings = msgspec.structs.replace(settings_from(arguments), parallel=1)
     prompt = _prompt(arguments.prompt)
     log.configure("console", "debug" if settings.verbose else "error")
-    from worker.engine.engine import Engine
-    from worker.engine.request import GenerationParams, Prompt, Request
-    from worker.lifecycle.default_sampling import default_sampling
-    from worker.lifecycle.loading import open_backend
-    from worker.lifecycle.media import MediaReader
-    from worker.lifecycle.prepared import load_weights, prepare
 
     path, images = model_path(settings), [(file, _picture(file)) for file in arguments.image]
     prepared = prepare(path, settings, sees=bool(images))
@@ -127,8 +91,6 @@ def _about(
 ) -> Prompt:
     """What the chat template makes of pictures and a text; of a model without one, these as they
     stand. Raises UsageError."""
-    from worker.api.intake.media_inputs import MediaInputs
-    from worker.engine.request import Prompt
 
     media, said = MediaInputs(reader), ""
     try:

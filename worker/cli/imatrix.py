@@ -8,74 +8,34 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from worker.bench.fit.fit import minutes
+from worker.bench.fit.jobs import MatrixJob, MatrixMade, ask
+from worker.bench.fit.matrix import origin_of
+from worker.bench.plan import open_corpus
 from worker.cli.console import data_console, pairs, write_json
 from worker.cli.model import model_path
-from worker.cli.options import add_options, reader, settings_from
+from worker.cli.options import settings_from
 from worker.cli.progress import load_progress
-from worker.errors import UsageError, quantity
+from worker.cli.stop_signals import raising_stop_signals
+from worker.errors import ModelFileError, UsageError, quantity
 from worker.files import check_writable
-from worker.values import integer
-
-if TYPE_CHECKING:
-    from worker.bench.fit.jobs import MatrixJob, MatrixMade
-
-DESCRIPTION = (
-    "Computes how much each input of a model's matrices matters for your texts: an importance "
-    "matrix, with which `worker quantize` loses less. The file is that of llama-imatrix. Ctrl-C "
-    "keeps what is there, and the same command continues."
-)
-EXAMPLE = "Example: worker imatrix model-f16.gguf --text mine.txt -o model.imatrix.gguf"
-_CHUNK = 512
-_ALL = 1_000_000
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("model", metavar="MODEL", help="GGUF file or model's name, best in F16, BF16 or F32")
-    add(
-        "--text",
-        metavar="FILE",
-        nargs="+",
-        action="extend",
-        required=True,
-        help="texts in UTF-8, such as the model will read",
-    )
-    add("-o", "--output", metavar="FILE.gguf", required=True, help="file to write")
-    add(
-        "--chunk",
-        metavar="TOKENS",
-        type=reader(integer(32, 1 << 16)),
-        default=_CHUNK,
-        help=f"tokens that are computed together ({_CHUNK})",
-    )
-    add(
-        "--chunks",
-        metavar="N",
-        type=reader(integer(1, _ALL)),
-        default=_ALL,
-        help="chunks at most (the whole text)",
-    )
-    add("--process-output", action="store_true", help="also for the output matrix")
-    add("--force", action="store_true", help="replace a FILE.gguf of other texts or another model")
-    add("--json", action="store_true", help="machine-readable output")
-    add_options(
-        parser, "catalog", "threads", "threads_batch", "n_gpu_layers", "device", "flash_attn"
-    )
+from worker.gguf.imatrix import read_collected
+from worker.gguf.splits import open_header
+from worker.model.config import load_config
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Compute and write it. Raises UsageError."""
-    from worker.bench.fit.jobs import MatrixMade, ask
 
     job = _job(arguments)
     target = Path(job.target)
     begun = time.monotonic()
     first: tuple[float, float] | None = None  # when the first share came
-    with load_progress(target.name, "computing") as bar:
+    with load_progress(target.name, "computing") as bar, raising_stop_signals():
         shares = ask(job, MatrixMade)
         try:
             while True:
@@ -102,11 +62,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _job(arguments: argparse.Namespace) -> MatrixJob:
-    from worker.bench.fit.jobs import MatrixJob
-    from worker.bench.fit.matrix import origin_of
-    from worker.bench.plan import open_corpus
-    from worker.gguf.splits import open_header
-    from worker.model.config import load_config
 
     settings = settings_from(arguments)
     source, target = model_path(settings), Path(arguments.output)
@@ -151,8 +106,6 @@ def _check_target(target: Path, read: Iterable[str | Path]) -> None:
 
 def _collection(target: Path, job: MatrixJob) -> int | None:
     """Chunks that an earlier run of the same left; None: the file is another one."""
-    from worker.errors import ModelFileError
-    from worker.gguf.imatrix import read_collected
 
     try:
         found = read_collected(target)
@@ -180,6 +133,5 @@ def _table(target: Path, made: MatrixMade) -> Any:
 
 
 def _time(seconds: float) -> str:
-    from worker.bench.fit.fit import minutes
 
     return minutes(seconds)

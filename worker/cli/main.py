@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ from worker.errors import UsageError, WorkerError, did_you_mean, out_of_memory
 from worker.lifecycle.leave import leave
 from worker.settings import OPTIONS
 
-# Command -> its help in one line. Its module in this package is imported when it is asked for:
-# a service should not wait for what the other commands import. It has DESCRIPTION and EXAMPLE for
-# the help, `add_arguments` and `run`, which returns the exit code.
+# Command -> its help in one line. Its module in `arguments` has DESCRIPTION and EXAMPLE for the
+# help, and `add_arguments`; its module in this package has `run`, which returns the exit code.
+# Each is imported when it is needed: nobody waits for what the others import.
 COMMANDS = {
     "serve": "serve a model over HTTP",
     "chat": "chat with a model in the terminal",
@@ -112,7 +113,8 @@ def parser(*wanted: str) -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, line in COMMANDS.items():
         if name in wanted and name != "fleet":  # which has a parser of its own
-            module = importlib.import_module(f"worker.cli.{_SAME.get(name, name)}")
+            own = _SAME.get(name, name)
+            module = importlib.import_module(f"worker.cli.arguments.{own}")
             command = commands.add_parser(
                 name,
                 help=line,
@@ -121,7 +123,7 @@ def parser(*wanted: str) -> argparse.ArgumentParser:
                 allow_abbrev=False,
             )
             module.add_arguments(command)
-            command.set_defaults(run=module.run, help=command.format_help)
+            command.set_defaults(run=partial(_run, own), help=command.format_help)
         else:
             commands.add_parser(name, help=line)
     return top
@@ -147,14 +149,18 @@ def main(argv: Sequence[str], backend: str | None = None) -> int:
         return arguments.run(arguments)
     except WorkerError as error:
         return _fail(error)
-    except KeyboardInterrupt:
-        return _INTERRUPTED
+    except KeyboardInterrupt as error:  # with a code if it was another signal than Ctrl-C's
+        return next(iter(error.args), _INTERRUPTED)
     except BrokenPipeError:
         # The reader of our output has gone. The text in the buffer must not raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:  # noqa: BLE001  (the last line must say what it was)
         return _fail(_foreign(error))
+
+
+def _run(command: str, arguments: argparse.Namespace) -> int:
+    return importlib.import_module(f"worker.cli.{command}").run(arguments)
 
 
 def _run_fleet(words: Sequence[str]) -> int:

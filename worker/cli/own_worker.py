@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 from worker.cli.address import Address, address_from
 from worker.cli.options import settings_from
@@ -36,3 +36,15 @@ def worker_to_ask(arguments: argparse.Namespace, words: Sequence[str]) -> Genera
             failure.exit_code = error.returncode if error.reason else 1  # type: ignore[misc]
             raise failure from None
         yield Address(f"http://{server.host}:{server.port}", key)
+
+
+def server_words(
+    arguments: argparse.Namespace, add_own: Callable[[argparse.ArgumentParser], None], *named: str
+) -> list[str]:
+    """The options of `worker serve` among a command's words. add_own, named: the command's own"""
+    own = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    add_own(own)
+    _, words = own.parse_known_args(arguments.words)
+    for word in named:
+        words.remove(word)
+    return words

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -17,49 +17,29 @@ from worker import machine
 from worker.cli.console import data_console, new_table, with_title, write_json
 from worker.cli.main import parse
 from worker.cli.model import model_path, with_draft_path
-from worker.cli.options import add_options, settings_from
+from worker.cli.options import settings_from
 from worker.errors import UsageError, quantity
-from worker.machine import DeviceMemory, Memory, human_bytes
-from worker.settings import OPTIONS, Settings
-
-if TYPE_CHECKING:
-    from worker.memory.plan import AskBuffers, MemoryPlan
-    from worker.model.config import ModelConfig
-    from worker.model.projector import ProjectorConfig
-
-
-DESCRIPTION = (
-    "Weights, KV cells, compute buffers and the total against what this machine "
-    "has, and how much the states of ended conversations may take besides. Nothing is "
-    "loaded. Exits with 4 when it does not fit."
+from worker.lifecycle.adapters import load_adapters
+from worker.lifecycle.buffers import asking, plan_in_child
+from worker.lifecycle.devices import Devices
+from worker.lifecycle.prepared import (
+    find_devices,
+    find_projector,
+    load_draft,
+    memory_with,
+    wishes_of,
+    with_heads,
 )
-EXAMPLE = "Example: worker plan tinyllama.Q4_K_M.gguf -c 8192 -np 4"
-
+from worker.machine import DeviceMemory, Memory, human_bytes
+from worker.memory.embedding import embedding_shape
+from worker.memory.layers import num_masks
+from worker.memory.plan import AskBuffers, MemoryPlan, check_fit, estimate
+from worker.model.config import ModelConfig, load_config
+from worker.model.projector import ProjectorConfig
+from worker.settings import OPTIONS, Settings
 
 # Rows of the table -> parts of the plan that may be estimated.
 _PARTS = {"compute": "compute", "drafts": "draft", "vectors": "embedding", "projector": "projector"}
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "file",
-        nargs="?",
-        metavar="FILE",
-        help="the same as --model (default: the embedded demo model)",
-    )
-    own = (
-        "model catalog ctx_size parallel batch_size ubatch_size backend n_gpu_layers cpu_moe "
-        "override_tensor device rpc tensor_split split_mode main_gpu cache_type_k cache_type_v "
-        "cache_ram flash_attn mmap draft_model draft lora lora_dir lora_memory mmproj mmproj_auto "
-        "mmproj_offload pooling override_kv rope_scaling rope_scale rope_freq_base yarn_orig_ctx"
-    )
-    add_options(parser, *own.split())
-    parser.add_argument("--json", action="store_true", help="machine-readable output")
-    parser.add_argument(
-        "--request",
-        action="store_true",
-        help="plan for the machines that a JSON object on standard input describes, for programs",
-    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -68,18 +48,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.request:
         write_json(_answer())
         return 0
-    from worker.lifecycle.adapters import load_adapters
-    from worker.lifecycle.buffers import asking, plan_in_child
-    from worker.lifecycle.prepared import (
-        find_devices,
-        find_projector,
-        load_draft,
-        memory_with,
-        wishes_of,
-        with_heads,
-    )
-    from worker.memory.plan import MemoryPlan, check_fit, estimate
-    from worker.model.config import load_config
 
     if arguments.file is not None:
         if arguments.model is not None:
@@ -116,8 +84,6 @@ def run(arguments: argparse.Namespace) -> int:
 def _table(
     config: ModelConfig, settings: Settings, plan: MemoryPlan, projector: ProjectorConfig | None
 ) -> Any:
-
-    from worker.memory.embedding import embedding_shape
 
     kind = settings.cache_type_k
     if settings.cache_type_v != kind:
@@ -174,7 +140,6 @@ def _table(
 
 def _cache(config: ModelConfig, plan: MemoryPlan) -> str:
     """What the cache may hold. It is counted in tokens where nothing but their cells is kept."""
-    from worker.memory.layers import num_masks
 
     if config.only_embeds:
         return "nothing is kept"
@@ -211,6 +176,7 @@ class ChosenOptions(msgspec.Struct, frozen=True):
     tensor_split: tuple[float, ...]
     device: tuple[str, ...]
     rpc: tuple[str, ...]
+    fair_by: str
 
 
 class PlanAnswer(msgspec.Struct, frozen=True):
@@ -261,17 +227,6 @@ def _plan_places(
 ) -> PlanAnswer:
     """This machine's CPU is taken to keep weights as those of the places do, and its library to
     need the same buffers. Those beside GPUs are estimated."""
-    from worker.lifecycle.buffers import asking, plan_in_child
-    from worker.lifecycle.devices import Devices
-    from worker.lifecycle.prepared import (
-        find_projector,
-        load_draft,
-        memory_with,
-        wishes_of,
-        with_heads,
-    )
-    from worker.memory.plan import MemoryPlan, estimate
-    from worker.model.config import load_config
 
     settings = with_draft_path(settings)
     config = load_config(model_path(settings), purpose="serve", wishes=wishes_of(settings))

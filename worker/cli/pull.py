@@ -3,47 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from worker import machine
 from worker.cli.console import data_console, new_table, plain, write_json
-from worker.cli.options import add_options, settings_from
+from worker.cli.options import settings_from
 from worker.cli.progress import pull_progress
 from worker.errors import DownloadError, UsageError
-from worker.hub.catalog import load_catalog
+from worker.hub.catalog import Catalog, load_catalog
+from worker.hub.locate import local_files
 from worker.hub.name import parse
+from worker.hub.pull import Pulled, check, find, pull
 from worker.machine import human_bytes
-
-if TYPE_CHECKING:
-    from worker.hub.catalog import Catalog
-    from worker.hub.pull import Pulled
-
-
-DESCRIPTION = (
-    "Download GGUF files into the Hub's cache (HF_HOME), checksum and header "
-    "checked; what was interrupted goes on where it stopped. A model is NAME[:QUANT] of the "
-    "catalogue, ORGANIZATION/REPOSITORY[@REVISION][:QUANT], or "
-    "hf:ORGANIZATION/REPOSITORY[@REVISION]::file=FILE.gguf. Without QUANT it is the largest "
-    "encoding up to Q8_0 that fits here with some context: 1.2 times the file and 512 MiB "
-    "within the available memory of the host; that of GPUs is not counted. Files above 50 GB "
-    "are left to the Hub's own `hf download`. The projector beside it comes too, but with "
-    "--no-mmproj. HF_TOKEN, HF_ENDPOINT and HF_HUB_OFFLINE count."
-)
-EXAMPLE = "Example: worker pull tinyllama:Q4_K_M && worker serve --model tinyllama:Q4_K_M"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("models", nargs="*", metavar="MODEL", help="what to bring")
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--list", action="store_true", help="show the catalogue and what is here")
-    what.add_argument(
-        "--check",
-        action="store_true",
-        help="ask the Hub whether it has the files that the catalogue names (of all models, or of "
-        "those given)",
-    )
-    add_options(parser, "catalog", "mmproj_auto")
-    parser.add_argument("--json", action="store_true", help="machine-readable output")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -62,7 +32,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _pull(catalog: Catalog, arguments: argparse.Namespace, *, projector: bool) -> int:
-    from worker.hub.pull import find, pull
 
     memory = machine.memory()
     # All names are checked before the first model takes minutes.
@@ -87,8 +56,6 @@ def _sentence(pulled: Pulled) -> str:
 
 def _list(catalog: Catalog, arguments: argparse.Namespace) -> int:
 
-    from worker.hub.locate import local_files
-
     names = [_name(text, catalog) for text in arguments.models] or list(catalog.entries)
     entries = {name: catalog.entries[name] for name in names}
     here = {name: local_files(entry) for name, entry in entries.items()}
@@ -103,7 +70,7 @@ def _list(catalog: Catalog, arguments: argparse.Namespace) -> int:
     table = new_table("name", box=None)
     table.add_column("parameters", justify="right")
     table.add_column("context", justify="right")
-    for heading in ("licence", "encodings", "here"):
+    for heading in ("license", "encodings", "here"):
         table.add_column(heading, overflow="fold")
     for name, entry in entries.items():
         table.add_row(
@@ -115,8 +82,6 @@ def _list(catalog: Catalog, arguments: argparse.Namespace) -> int:
 
 
 def _check(catalog: Catalog, arguments: argparse.Namespace) -> int:
-
-    from worker.hub.pull import check
 
     names = [_name(text, catalog) for text in arguments.models] or list(catalog.entries)
     report = {name: check(catalog.entries[name]) for name in names}

@@ -7,100 +7,27 @@ import contextlib
 import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from worker import machine
+from worker.bench.fit.fit import At, BestFit, FitOptions, FitReport
+from worker.bench.fit.recipe import read_recipe
+from worker.bench.fit.room import weights_room
+from worker.bench.plan import GENERAL_TEXT, open_corpus
 from worker.cli.console import data_console, new_table, pairs, with_title, write_json
 from worker.cli.model import model_path
-from worker.cli.options import add_options, reader, settings_from
+from worker.cli.options import settings_from
 from worker.cli.progress import load_progress, stage_progress
 from worker.demo import HELDOUT_PATH
 from worker.errors import BackendError, UsageError, quantity
+from worker.gguf.splits import open_header
+from worker.llama.quantize.plan import QuantizeOptions, QuantizePlan, plan
+from worker.llama.quantize.target import quantize
 from worker.machine import human_bytes
-from worker.settings import CACHE_TYPES, Settings
-from worker.values import cells, duration, number, size
-
-if TYPE_CHECKING:
-    from worker.bench.fit.fit import FitReport
-    from worker.llama.quantize.plan import QuantizePlan
-
-
-DESCRIPTION = (
-    "Quantizes a GGUF file with llama.cpp. The result gets its name once it is "
-    "complete; an interruption leaves no file with that name. With --fit or --bits it finds the "
-    "mix of encodings that harms least at that size, measures it on text that was not used, and "
-    "keeps it if no preset of that size is better."
-)
-EXAMPLE = (
-    "Examples: worker quantize model-f16.gguf model-Q4_K_M.gguf Q4_K_M; "
-    "worker quantize model-f16.gguf model-fit.gguf --bits 4.3 --text mine.txt"
-)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "source", metavar="SRC", help="GGUF file or model's name, best in F16, BF16 or F32"
-    )
-    parser.add_argument("target", metavar="DST", help="file to write")
-    parser.add_argument(
-        "type", metavar="TYPE", nargs="?", help="Q4_K_M, Q8_0, IQ4_XS, ...; any of llama.cpp's"
-    )
-    parser.add_argument(
-        "--imatrix", metavar="FILE", help="importance matrix, made with `worker imatrix`"
-    )
-    switches = (
-        ("--allow-requantize", "also accept a source that is already quantized"),
-        ("--leave-output-tensor", "keep output.weight as it is"),
-        ("--pure", "one encoding for all matrices instead of llama.cpp's mix"),
-        ("--dry-run", "only say what would be written"),
-        ("--force", "replace DST where it exists"),
-        ("--json", "machine-readable output"),
-    )
-    for flag, text in switches:
-        parser.add_argument(flag, action="store_true", help=text)
-    group = parser.add_argument_group("The best mix for a size")
-    which = group.add_mutually_exclusive_group()
-    which.add_argument(
-        "--fit",
-        metavar="SIZE",
-        type=reader(size),
-        help="find the best mix of this size, such as 6GiB; with --ctx-size the "
-        "memory of a worker with that context",
-    )
-    which.add_argument(
-        "--bits",
-        metavar="B",
-        type=reader(number(1, 16)),
-        help="the same for a number of bits per weight, such as 4.3",
-    )
-    which.add_argument(
-        "--recipe", metavar="FILE.json", help="apply the recipe that --fit wrote beside its file"
-    )
-    group.add_argument(
-        "--text",
-        metavar="FILE",
-        nargs="+",
-        action="extend",
-        help="texts in UTF-8, such as the model will read: two thirds to choose by, "
-        "the rest to measure",
-    )
-    group.add_argument(
-        "--time",
-        metavar="TIME",
-        type=reader(duration(10, 7 * 86_400)),
-        default=600.0,
-        help="what --fit may take, such as 10m (10m)",
-    )
-    group.add_argument(
-        "--cells",
-        metavar="TYPE",
-        type=reader(cells(*CACHE_TYPES)),
-        default=("f16", "f16"),
-        help="cells of that context: q8_0, or k:q8_0/v:q4_0 (f16)",
-    )
-    add_options(parser, "catalog", "threads", "ctx_size", "parallel")
+from worker.model.config import load_config
+from worker.settings import Settings
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -126,8 +53,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _quantize(arguments: argparse.Namespace, settings: Settings, source: Path) -> int:
-    from worker.llama.quantize.plan import QuantizeOptions, plan
-    from worker.llama.quantize.target import quantize
 
     threads = settings.threads or machine.usable_cpus()
     options = QuantizeOptions(
@@ -138,9 +63,6 @@ def _quantize(arguments: argparse.Namespace, settings: Settings, source: Path) -
     )
     kind = arguments.type
     if arguments.recipe:
-        from worker.bench.fit.recipe import read_recipe
-        from worker.gguf.splits import open_header
-
         path = Path(arguments.recipe)
         recipe = read_recipe(path, open_header(source))
         options = recipe.options(options.imatrix or path.with_name(recipe.imatrix))
@@ -166,10 +88,6 @@ def _quantize(arguments: argparse.Namespace, settings: Settings, source: Path) -
 
 
 def _fit(arguments: argparse.Namespace, settings: Settings, source: Path) -> int:
-    from worker.bench.fit.fit import At, BestFit, FitOptions, FitReport
-    from worker.bench.fit.room import weights_room
-    from worker.bench.plan import GENERAL_TEXT, open_corpus
-    from worker.model.config import load_config
 
     config = load_config(source, purpose="serve")
     nbytes, (keys, values) = arguments.fit, arguments.cells
@@ -260,13 +178,13 @@ def _progress(name: str) -> Generator[Callable[[float], object]]:
 
     quarters = iter((0.25, 0.5, 0.75))
     upcoming = next(quarters)
-    with load_progress(name, "quantising") as bar:
+    with load_progress(name, "quantizing") as bar:
 
         def report(share: float) -> None:
             nonlocal upcoming
             bar(share)
             if share >= upcoming and not sys.stderr.isatty():
-                sys.stderr.write(f"quantising {name}: {share:.0%}\n")
+                sys.stderr.write(f"quantizing {name}: {share:.0%}\n")
                 upcoming = next((quarter for quarter in quarters if quarter > share), 2.0)
 
         yield report

@@ -7,36 +7,16 @@ import signal
 
 from msgspec.structs import replace
 
-from worker import __version__, log
-from worker.cli.foreign import add_foreign_flags, warn_of_foreign_options
+from worker import log
+from worker.cli.foreign import warn_of_foreign_options
 from worker.cli.model import fetch_models
-from worker.cli.options import add_options, environment_help, settings_from
+from worker.cli.options import settings_from
 from worker.cli.progress import load_progress
 from worker.errors import UsageError
 from worker.isolation.keys import protect_key
 from worker.isolation.reach import reach_of
 from worker.isolation.sandbox import enter
 from worker.lifecycle.leave import leave_when_told, stop_signals
-
-DESCRIPTION = "Serve a model over HTTP. `worker my.gguf` does the same."
-EXAMPLE = (
-    "Examples: worker serve my.gguf --port 8080; "
-    "worker serve -hf Qwen/Qwen3-4B-GGUF --temp 0.7 -c 16384. "
-    f"{environment_help()}"
-)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "%(prog)s [MODEL] [--port N] [options]"
-    parser.add_argument("named", nargs="?", metavar="MODEL", help="the same as --model MODEL")
-    parser.add_argument("--version", action="version", version=f"worker {__version__}")
-    add_options(parser)
-    parser.add_argument_group(
-        "Compatibility",
-        "Every llama-server flag is accepted. One that is not listed above is ignored with a "
-        "logged reason, or rejected with the option that replaces it.",
-    )
-    add_foreign_flags(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

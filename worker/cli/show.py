@@ -5,22 +5,24 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from worker.cli.check import places
 from worker.cli.console import data_console, pairs, write_json
 from worker.cli.model import model_path
-from worker.cli.options import add_options, settings_from
+from worker.cli.options import settings_from
 from worker.errors import ModelFileError
+from worker.gguf.header import Header
+from worker.gguf.splits import open_header
+from worker.gguf.strings import StringArray
 from worker.machine import human_bytes
+from worker.memory.embedding import longest_text
+from worker.model.adapter import AdapterConfig, load_adapter
 from worker.model.architectures import LEARNED_POSITIONS, NO_ROPE
-
-if TYPE_CHECKING:
-    from worker.gguf.header import Header
-    from worker.model.adapter import AdapterConfig
-    from worker.model.config import ModelConfig
-    from worker.model.projector import ProjectorConfig
-    from worker.model.tokenizer import TokenizerConfig
+from worker.model.config import ModelConfig, load_config
+from worker.model.projector import ProjectorConfig, load_projector
+from worker.model.tokenizer import TokenizerConfig
+from worker.model.vectors import pooling_of
 
 _TEMPLATE_LINES = 6
 _ROLES = tuple(
@@ -28,30 +30,8 @@ _ROLES = tuple(
 )
 
 
-DESCRIPTION = (
-    "The typed config of a GGUF file: shape, attention, tokenizer, encodings, "
-    "recommended sampling; or what an adapter or a projector is. The weights are not read."
-)
-EXAMPLE = "Example: worker show tinyllama.Q4_K_M.gguf --json"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "file",
-        nargs="?",
-        metavar="FILE",
-        help="GGUF file or model's name (default: the embedded demo model)",
-    )
-    add_options(parser, "catalog")
-    parser.add_argument("--json", action="store_true", help="machine-readable output")
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Print the config. Raises ModelFileError where the file is no usable model or adapter."""
-    from worker.gguf.splits import open_header
-    from worker.model.adapter import load_adapter
-    from worker.model.config import load_config
-    from worker.model.projector import load_projector
 
     arguments.model = arguments.file
     path = model_path(settings_from(arguments))
@@ -141,7 +121,7 @@ def _model(config: ModelConfig) -> dict[str, str]:
     rows |= {name: text for name, text in texts.items() if text}
     if config.n_params:
         rows["parameters"] = _short(config.n_params)
-        rows["quantisation"] = f"{config.quant}, {config.bits_per_weight:.2f} bits per weight"
+        rows["quantization"] = f"{config.quant}, {config.bits_per_weight:.2f} bits per weight"
         rows["size"] = human_bytes(config.size_bytes)
     if config.context:
         rows["trained context"] = f"{config.trained_context:,} tokens"
@@ -171,8 +151,6 @@ def _shape(config: ModelConfig) -> dict[str, str]:
 
 
 def _vectors(config: ModelConfig) -> dict[str, str]:
-    from worker.memory.embedding import longest_text
-    from worker.model.vectors import pooling_of
 
     vectors = config.vectors
     pooling = pooling_of(vectors, None, only_embeds=True) or ""
@@ -216,7 +194,6 @@ def _attention(config: ModelConfig) -> dict[str, str]:
 
 
 def _tokenizer(tokenizer: TokenizerConfig, header: Header) -> dict[str, str]:
-    from worker.gguf.strings import StringArray
 
     tokens = header.keys.get("tokenizer.ggml.tokens")
 

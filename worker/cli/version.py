@@ -5,31 +5,17 @@ from __future__ import annotations
 import argparse
 import platform
 from importlib.metadata import version as installed
-from typing import TYPE_CHECKING
 
 from worker import __version__, machine
 from worker.cli.console import data_console, new_table, write_json
+from worker.llama import library, soundness, variants
+from worker.llama.calibrate import known_calibrations
+from worker.llama.soundness import Soundness
 from worker.machine import human_bytes
-
-if TYPE_CHECKING:
-    from worker.llama.soundness import Soundness
-
-
-DESCRIPTION = (
-    "Shows versions, the backends of the installed llama.cpp and their devices, the CPU "
-    "features in use, the last self-test, and which attention is faster here, if measured."
-)
-EXAMPLE = "Example: worker version --json"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="machine-readable output")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the facts, read from the library itself."""
-    from worker.llama import library, soundness, variants
-    from worker.llama.calibrate import known_calibrations
 
     build, devices = library.build(), library.devices()
     proof = soundness.recall(soundness.key(build.variant))

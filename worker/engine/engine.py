@@ -328,7 +328,9 @@ class Engine:
                 tells = sequence.params.tells_progress and not sequence.num_sampled
                 if tells and sequence.num_computed == sequence.cached_tokens:
                     deltas.append(sequence.progress(now))
-                self.scheduler.grow(sequence, count)
+                slot = sequence.slot
+                assert slot is not None
+                self.scheduler.cells.grow(slot, count)
                 if tells:
                     deltas.append(sequence.progress(now))
                 if sequence.prompt_logprobs is not None:
@@ -343,11 +345,12 @@ class Engine:
         self, sequence: ScoredSequence, first: int, count: int, now: float
     ) -> list[Delta]:
         """Score what was computed of a suffix; its job's delta where that was the last of it."""
-        if sequence.slot is None:  # another suffix failed in this step, and so did the job
+        slot = sequence.slot
+        if slot is None:  # another suffix failed in this step, and so did the job
             return []
         job, scores = sequence.job, sequence.token_scores
         begin = sequence.num_computed
-        self.scheduler.grow(sequence, count)
+        self.scheduler.cells.grow(slot, count)
         try:
             for place in range(max(begin + 1, sequence.scored_from), begin + count + 1):
                 # A sequence that was put back is computed again; it was scored already.
@@ -398,7 +401,7 @@ class Engine:
         num_accepted = draft.num_accepted
         place = start = sequence.num_computed
         for place in range(start, start + count):
-            self.scheduler.grow(sequence, 1)
+            self.scheduler.cells.grow(slot, 1)
             draft.num_accepted += place > start
             if place + 1 == sequence.num_known:
                 deltas += self._advance(sequence, first + place - start, now)

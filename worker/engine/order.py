@@ -20,6 +20,8 @@ SLACK = 32
 # Seconds after which an account without sequences is gone. A client that asks one request after the
 # other has none here between two, and is owed what others had meanwhile.
 GONE_S = 1.0
+# Accounts that are remembered at most, besides those that are not gone: users have any names.
+MOST_KNOWN = 1_024
 # Rows that a prompt is taken to have in a step. It may have more, which the counters have then.
 _PROMPT_ROWS = 64
 
@@ -97,6 +99,7 @@ class Order:
         self._standings: dict[str, _Standing] = {}
         self._active: dict[_Standing, None] = {}  # those that are not gone
         self._num_waiting = 0
+        self._num_lines = 0  # of batches, of those that wait
         self._num_batches = 0  # lines of them that wait or run
 
     def __len__(self) -> int:
@@ -113,6 +116,11 @@ class Order:
         return self._num_batches > 0
 
     @property
+    def has_others(self) -> bool:
+        """Whether some that wait are no lines of batches."""
+        return self._num_waiting > self._num_lines
+
+    @property
     def is_shared(self) -> bool:
         """Whether several accounts have sequences here, or had them just now."""
         return len(self._active) > 1
@@ -127,6 +135,8 @@ class Order:
         if not standing.num_alive:
             self._forget_gone()
             if standing not in self._active:
+                self._standings[account.line] = self._standings.pop(account.line)
+                self._forget_oldest()
                 alike = (s.served for s in self._active if s.is_batch == standing.is_batch)
                 least = min(alike, default=0.0)
                 standing.served = max(standing.served, least)
@@ -134,13 +144,13 @@ class Order:
         standing.num_alive += 1
         self._num_batches += sequence.is_batch
         self._queue_of(sequence).append(sequence)
-        self._num_waiting += 1
+        self._count(sequence, 1)
 
     def put_back(self, sequence: Sequence) -> None:
         """One that runs waits again, before others of its priority and account."""
         self._standing_of(sequence).num_running -= 1
         self._queue_of(sequence).appendleft(sequence)
-        self._num_waiting += 1
+        self._count(sequence, 1)
 
     def end(self, sequence: Sequence, *, ran: bool) -> None:
         """It is gone. ran: it did not wait"""
@@ -248,6 +258,12 @@ class Order:
             if now - standing.left_at > GONE_S:
                 del self._active[standing]
 
+    def _forget_oldest(self) -> None:
+        """Of too many that are gone, the one that came the longest ago."""
+        if len(self._standings) - len(self._active) > MOST_KNOWN:
+            gone = (line for line, each in self._standings.items() if each not in self._active)
+            del self._standings[next(gone)]
+
     def _standing_of(self, sequence: Sequence) -> _Standing:
         return self._standings[sequence.account.line]
 
@@ -257,11 +273,15 @@ class Order:
             level = self._levels[sequence.priority] = _Level(sequence.priority, self._clock())
         return level.queues.setdefault(self._standing_of(sequence), deque())
 
+    def _count(self, sequence: Sequence, more: int) -> None:
+        self._num_waiting += more
+        self._num_lines += more * sequence.is_batch
+
     def _leave(self, sequence: Sequence) -> None:
         level, standing = self._levels[sequence.priority], self._standing_of(sequence)
         queue = level.queues[standing]
         queue.remove(sequence)  # mostly the first one
-        self._num_waiting -= 1
+        self._count(sequence, -1)
         if not queue:
             del level.queues[standing]
             if not level.queues:

@@ -59,7 +59,9 @@ class StopMatcher:
 
     def __init__(self, stops: tuple[str, ...]) -> None:
         self._stops = stops
-        self._firsts = frozenset(stop[0] for stop in stops)
+        self._firsts: frozenset[str] = frozenset()
+        if stops:
+            self._firsts = frozenset(stop[0] for stop in stops)
         self._held: str = ""
         self.found: str | None = None
         self.num_fed = 0
@@ -68,13 +70,14 @@ class StopMatcher:
     def feed(self, text: str) -> tuple[str, bool]:
         """(text that is safe to show, whether a stop string was found)."""
         self.num_fed += len(text)
-        safe, is_found = self._feed(text)
+        if not self._stops:
+            self.num_safe += len(text)
+            return text, False
+        safe, is_found = self._match(text)
         self.num_safe += len(safe)
         return safe, is_found
 
-    def _feed(self, text: str) -> tuple[str, bool]:
-        if not self._stops:
-            return text, False
+    def _match(self, text: str) -> tuple[str, bool]:
         text = self._held + text
         if self._firsts.isdisjoint(text):  # of hundreds of stops none begins here
             self._held = ""
@@ -119,8 +122,6 @@ class LineLimit:
 
     def feed(self, text: str) -> tuple[str, bool]:
         """(text that is safe to show, whether it ends here)."""
-        if not self._indent:
-            return text, False
         text, self._held = self._held + text, ""
         end = text.find("\n")
         while end >= 0:

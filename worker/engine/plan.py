@@ -118,13 +118,16 @@ class Planner:
         return StepPlan(runs, len(streams), prompt_rows, num_waiting)
 
     def _plain(self, streams: list[Sequence], num_available: int) -> StepPlan:
-        streams = self._in_turn(streams)
-        room = min(self.most_rows, num_available) - len(streams)
+        most = self.most_rows
+        if len(streams) > most:
+            streams = self._in_turn(streams, most)
+        room = min(most, num_available) - len(streams)
         if len(streams) > 1:
             room = min(room, self._chunk_rows(len(streams), 1))
-        ahead = self._ahead(streams, room)
-        ahead_rows = sum(count for _, count in ahead)
-        streams = [s for s in streams if s.num_missing == 1] if ahead else streams
+        ahead, ahead_rows = self._ahead(streams, room), 0
+        if ahead:
+            ahead_rows = sum(count for _, count in ahead)
+            streams = [s for s in streams if s.num_missing == 1]
         if self._guesser is None or not streams:
             runs = [(s, 1) for s in streams]
         else:
@@ -150,7 +153,7 @@ class Planner:
 
     def _in_order(self, runs: Runs) -> Runs:
         """By slot where each has a stream: rows that are not in order are computed one by one."""
-        if not self._backend.unified:
+        if len(runs) > 1 and not self._backend.unified:
             runs.sort(key=_index)
         return runs
 
@@ -179,11 +182,9 @@ class Planner:
             return False
         return sum(sequence.num_known for sequence in streams) > FEW_CELLS
 
-    def _in_turn(self, streams: list[Sequence]) -> list[Sequence]:
-        """The streams of a plain step: all, or an even part of those that wait the longest."""
-        turns = -(-len(streams) // self.most_rows)
-        if turns <= 1:
-            return streams
+    def _in_turn(self, streams: list[Sequence], most: int) -> list[Sequence]:
+        """Of more streams than `most` an even part, of those that wait the longest."""
+        turns = -(-len(streams) // most)
         streams = sorted(streams, key=_last_turn)
         streams = streams[: -(-len(streams) // turns)]
         for sequence in streams:

@@ -220,10 +220,13 @@ def check_request(request: Request, vocab_size: int, max_length: int) -> None:
     if not tokens:
         raise RequestError("The prompt is empty.", param=param, hint="Send at least one token.")
     check_length(len(tokens), max_length, param, output=0 if params.max_tokens == 0 else 1)
-    vectors = sum(len(medium.vectors) for medium in request.prompt.media)
+    vectors = 0
+    for medium in request.prompt.media:
+        vectors += len(medium.vectors)
     if vectors and (tokens[-1] < 0 or params.prompt_logprobs is not None):
         raise RequestError("A prompt must end with text, and images have no scores.", param=param)
-    if sum(token < 0 for token in tokens) != vectors or max(tokens) >= vocab_size:
+    negative = sum(token < 0 for token in tokens) if min(tokens) < 0 else 0
+    if negative != vectors or max(tokens) >= vocab_size:
         raise RequestError(
             f"The prompt holds token ids outside 0 to {vocab_size - 1}.", param=param
         )
@@ -234,7 +237,8 @@ def check_request(request: Request, vocab_size: int, max_length: int) -> None:
             raise RequestError("These tokens cannot be the beginning of this answer.")
     if params.max_tokens is not None and params.max_tokens < 0:
         raise RequestError("max_tokens must not be negative.", param="max_tokens")
-    if len(params.stop) > STOPS.most or any(not 0 < len(text) <= STOP.most for text in params.stop):
+    stop = params.stop
+    if stop and (len(stop) > STOPS.most or any(not 0 < len(text) <= STOP.most for text in stop)):
         raise RequestError(
             f"stop must be at most {STOPS.most} texts of 1 to {STOP.most} characters.", param="stop"
         )

@@ -35,6 +35,10 @@ SAMPLERS: dict[str, dict[str, float]] = {
 # Works only where it is named.
 INFILL = "infill"
 
+# What a request gets that says nothing of them.
+ALL_SAMPLERS = tuple(name for name in SAMPLERS if name != INFILL)
+_BREAKERS = ("\n", ":", '"', "*")
+
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 
 
@@ -100,7 +104,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     dry_base: Annotated[float, Meta(ge=1, le=100)] = 1.75
     dry_allowed_length: Annotated[int, Meta(ge=0, le=INT32_MAX)] = 2
     dry_penalty_last_n: Annotated[int, Meta(ge=-1, le=INT32_MAX)] = -1
-    dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
+    dry_sequence_breakers: tuple[str, ...] = _BREAKERS
     xtc_probability: Fraction = 0.0
     xtc_threshold: Fraction = 0.1
     mirostat: Annotated[int, Meta(ge=0, le=2)] = 0
@@ -114,7 +118,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     t_max_predict_ms: Annotated[float, Meta(ge=0, le=INT32_MAX)] = 0.0
     constraint: Constraint | None = None
     banned_strings: tuple[str, ...] = ()
-    samplers: tuple[str, ...] = tuple(name for name in SAMPLERS if name != INFILL)
+    samplers: tuple[str, ...] = ALL_SAMPLERS
 
     @property
     def is_greedy(self) -> bool:
@@ -152,6 +156,18 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
             if name not in self.samplers:
                 off |= fields
         return msgspec.structs.replace(self, **off) if off else self
+
+    @property
+    def edits_rows(self) -> bool:
+        """Whether it changes logits before a token is chosen from them."""
+        return bool(
+            self.logit_bias
+            or self.ignore_eos
+            or self.min_tokens
+            or self.dry_multiplier
+            or self.weighs_recent
+            or self.weighs_written
+        )
 
     @property
     def weighs_recent(self) -> bool:
@@ -209,15 +225,18 @@ def check_sampling(
                 f"logit_bias must be from {-BIAS.most} to {BIAS.most}.", param="logit_bias"
             )
     banned = params.banned_strings
-    if len(banned) > BANNED.most or any(not 0 < len(text) <= BANNED_LENGTH.most for text in banned):
+    if banned and (
+        len(banned) > BANNED.most or any(not 0 < len(text) <= BANNED_LENGTH.most for text in banned)
+    ):
         raise RequestError(
             f"banned_strings must be at most {BANNED.most} texts of 1 to {BANNED_LENGTH.most} "
             "characters.",
             param="banned_strings",
         )
     breakers = params.dry_sequence_breakers
-    if len(breakers) > BREAKERS.most or any(
-        not 0 < len(text) <= BREAKER.most or "\0" in text for text in breakers
+    if breakers is not _BREAKERS and (
+        len(breakers) > BREAKERS.most
+        or any(not 0 < len(text) <= BREAKER.most or "\0" in text for text in breakers)
     ):
         raise RequestError(
             f"dry_sequence_breakers must be at most {BREAKERS.most} texts of 1 to "

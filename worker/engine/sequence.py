@@ -122,7 +122,7 @@ class Mark(NamedTuple):
     num_known: int
     detokenizer: Detokenizer
     stops: StopMatcher
-    lines: LineLimit
+    lines: LineLimit | None
     has_line: bool
     begin: int
     scores: tuple[tuple[int, TokenLogprob], ...]
@@ -249,7 +249,8 @@ class Sequence:
         self.last_token_at = 0.0
         self._detokenizer = Detokenizer()
         self._stops = StopMatcher(params.stop)
-        self._lines = LineLimit(params.sampling.n_indent)
+        indent = params.sampling.n_indent
+        self._lines = LineLimit(indent) if indent else None
         self.has_line = False
         self.guard: Any = None
         self._seconds = params.sampling.t_max_predict_ms / 1e3
@@ -337,11 +338,13 @@ class Sequence:
         if piece is None:
             return self._flush()[0], "stop"
         text, stopped = self._stops.feed(self._detokenizer.feed(piece))
-        text, has_left = self._lines.feed(text)
-        if has_left:
-            return text, "length"
+        if self._lines is not None:
+            text, has_left = self._lines.feed(text)
+            if has_left:
+                return text, "length"
+            text += self._lines.flush() if stopped else ""
         if stopped:
-            return text + self._lines.flush(), "stop"
+            return text, "stop"
         self.has_line = self.has_line or "\n" in text
         if self.num_known < self.limit and not (self._seconds and self._is_late(now)):
             return text, None
@@ -426,5 +429,8 @@ class Sequence:
     def _flush(self) -> tuple[str, bool]:
         """(text still held back, whether a stop string ended it); the last call."""
         text, stopped = self._stops.feed(self._detokenizer.flush())
-        text, has_left = self._lines.feed(text if stopped else text + self._stops.flush())
-        return text if has_left else text + self._lines.flush(), stopped
+        text += "" if stopped else self._stops.flush()
+        if self._lines is not None:
+            text, has_left = self._lines.feed(text)
+            text += "" if has_left else self._lines.flush()
+        return text, stopped

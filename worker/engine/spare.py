@@ -5,17 +5,20 @@ from __future__ import annotations
 from worker.engine.cost import StepCost
 from worker.engine.plan import StepPlan
 
-# Of the time of steps with streams of others.
+# Of the time in which others write.
 SHARE = 0.03
 # Seconds that are saved up at most: the longest step that they make longer.
 _MOST_S = 0.05
 
 
 class SpareTime:
-    """Counts seconds: steps without lines of batches earn SHARE of their time, and a step with some
-    of them spends what it takes longer. So a line that costs nothing joins each step, as on a GPU
-    with rows to spare, and others join a few: nobody's stream loses more than SHARE of its speed,
-    and lines that wait beside streams without end go on.
+    """Counts seconds: steps in which others write earn SHARE of their time, and a step with lines
+    of batches spends what it takes longer. Steps that read prompts earn nothing, as streams alone
+    pay: beside as many seconds of prompts, they would lose twice the share.
+
+    So a line that costs nothing joins each step, as on a GPU with rows to spare, and others join a
+    few: nobody's stream loses more than SHARE of its speed, and lines that wait beside streams
+    without end go on.
     """
 
     def __init__(self, cost: StepCost) -> None:
@@ -31,7 +34,8 @@ class SpareTime:
         """A step took this long, and streams of others waited for it."""
         own = sum(count for sequence, count in plan.runs if sequence.is_batch)
         if not own:
-            self._seconds = min(_MOST_S, self._seconds + SHARE * seconds)
+            if not plan.prompt_rows:
+                self._seconds = min(_MOST_S, self._seconds + SHARE * seconds)
             return
         others = plan.num_rows - own
         without = self._cost.decode(others) if others else 0.0

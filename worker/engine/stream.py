@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from worker.account import NOBODY, Account
 from worker.engine.request import Request
 from worker.engine.sequence import Delta, SequenceStatus
 from worker.errors import WorkerError
@@ -27,7 +28,7 @@ class Lane(Protocol):
 
     @property
     def max_length(self) -> int: ...
-    def check_place(self, besides: int = 0, account: str = "") -> None: ...
+    def check_place(self, besides: int = 0, account: Account = NOBODY) -> None: ...
     def place(self) -> AbstractContextManager[None]: ...
     def submit(self, requests: Sequence[Request], *, param: str = "n") -> Stream: ...
     def status_of(self, request_id: str) -> SequenceStatus | None: ...
@@ -46,8 +47,7 @@ class Stream:
     watcher: who wants to know how its requests end
     ids: of its requests, in order
     key: of their prompts
-    account: where they queue up, see `Account.line`
-    is_batch: they are of a line of a batch
+    account: whose they are
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Stream:
     ) -> None:
         """catch_up: puts in what has been said and is not here yet"""
         self.wants_all = False
-        self.account, self.is_batch = "", False
+        self.account = NOBODY
         self.direct: Callable[[Sequence[Delta]], bool] | None = None
         self.ids = tuple(ids)
         self.key = key
@@ -92,8 +92,11 @@ class Stream:
     def _go_past(self, direct: Callable[[Sequence[Delta]], bool], deltas: Sequence[Delta]) -> bool:
         """Whether the reader, who waits, need not be woken for these."""
         reader = self._reader
-        if reader is None or reader.done() or any(delta.is_last for delta in deltas):
+        if reader is None or reader.done():
             return False
+        for delta in deltas:
+            if delta.is_last:
+                return False
         try:
             return direct(deltas)
         except Exception as error:  # noqa: BLE001  (it is not the bridge's, but the reader's)

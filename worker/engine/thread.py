@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
 from worker import log
+from worker.account import NOBODY, Account
 from worker.engine.engine import Engine
 from worker.engine.request import Request
 from worker.engine.sequence import Delta, SequenceStatus
@@ -220,14 +221,14 @@ class EngineThread:
         ids = [
             each
             for stream in streams.values()
-            if stream.account == account and stream.ids[0].rpartition("-")[0] == name
+            if stream.account.name == account and stream.ids[0].rpartition("-")[0] == name
             for each in stream.ids
         ]
         if not ids:
             return None
         return any(await self.between_steps(lambda: [self.engine.cut(each) for each in ids]))
 
-    def check_place(self, besides: int = 0, account: str = "") -> None:
+    def check_place(self, besides: int = 0, account: Account = NOBODY) -> None:
         """Raise QueueFullError or UnavailableError where no request can be accepted now.
 
         besides: requests that will take a place before this one does
@@ -235,7 +236,8 @@ class EngineThread:
         """
         if self._closing is not None:
             raise self._closing
-        self._check_share(account, 1)
+        if account.line:
+            self._check_share(account, 1)
         if self._num_taken(besides) >= self.max_streams:
             raise QueueFullError(
                 f"{self.max_streams} requests run or wait already.", hint="Try again shortly."
@@ -246,17 +248,17 @@ class EngineThread:
         taken = self.num_streams + more
         if taken < self.max_streams:
             return taken
-        return taken - sum(stream.is_batch for stream in self._streams.values())
+        return taken - sum(stream.account.is_batch for stream in self._streams.values())
 
-    def _check_share(self, account: str, count: int) -> None:
-        """Raise QueueFullError where an account with a name would have more than half of the
+    def _check_share(self, account: Account, count: int) -> None:
+        """Raise QueueFullError where an account of somebody would have more than half of the
         places: others come to the queue that it fills."""
-        if not account or self.num_streams < self.max_streams // 2 - count:
+        if self.num_streams < self.max_streams // 2 - count:
             return
-        held = sum(stream.account == account for stream in self._streams.values())
+        held = sum(stream.account.line == account.line for stream in self._streams.values())
         if held + count > max(self.engine.max_running, self.max_streams // 2):
             raise QueueFullError(
-                f"{account} has {held} requests that run or wait already.",
+                f"{account.name or 'This client'} has {held} requests that run or wait already.",
                 hint="Try again shortly.",
             )
 
@@ -291,11 +293,11 @@ class EngineThread:
                 f"{self.num_streams} requests run or wait already.", hint="Try again shortly."
             )
         account = requests[0].account
-        if not account.is_batch:  # which takes no places from others
-            self._check_share(account.line, len(requests))
+        if account.line and not account.is_batch:  # which takes no places from others
+            self._check_share(account, len(requests))
         ids, key = [request.id for request in requests], requests[0].prompt.key
         stream = Stream(ids, self.abort, self._outbox.empty, key)
-        stream.account, stream.is_batch = account.line, account.is_batch
+        stream.account = account
         for request in requests:
             self._streams[request.id] = stream
             self._inbox.put(request)

@@ -41,12 +41,15 @@ def ids_of(headers: _Fields) -> dict[str, str]:
 
 
 class Auth:
-    """Compares what a request carries with all keys, in a time that tells nothing of them."""
+    """Compares what a request carries with all keys, in a time that tells nothing of them.
+
+    num_keys  keys that count; 0: everybody may
+    """
 
     def __init__(self, key: str | None, file: KeyFile | None, *, trusts: bool = False) -> None:
         """trusts: keys without a name are a relay's, which says whose the request is"""
         self._key, self._file, self._trusts = key, file, trusts
-        self._digests = _digests(accounts_of(key, file))
+        self._take(accounts_of(key, file))
 
     def read_again(self) -> None:
         """Take what the key file holds now. One that cannot be used changes nothing.
@@ -63,13 +66,12 @@ class Auth:
                 "the keys stay as they were", reason=reason, count=self.num_keys
             )
             return
-        self._digests = _digests(accounts_of(self._key, file))
+        self._take(accounts_of(self._key, file))
         log.get("auth").info("the keys were read again", count=self.num_keys)
 
-    @property
-    def num_keys(self) -> int:
-        """Keys that count; 0: everybody may."""
-        return len(self._digests)
+    def _take(self, accounts: dict[str, Account]) -> None:
+        self._digests = {_digest(key.encode()): account for key, account in accounts.items()}
+        self.num_keys = len(self._digests)
 
     def check(self, path: str, headers: _Fields) -> Account:
         """Whose key it is. Raises NotAuthenticatedError, and RequestError for an account that a
@@ -119,10 +121,6 @@ def _owner_in(headers: _Fields) -> str:
     return digest if field == "owner" else ""
 
 
-def _digests(accounts: dict[str, Account]) -> dict[bytes, Account]:
-    return {_digest(key.encode()): account for key, account in accounts.items()}
-
-
 def _digest(key: bytes) -> bytes:
     # A comparison of digests does not tell how long the key is.
     return hashlib.sha256(key).digest()
@@ -142,6 +140,11 @@ def key_in(headers: _Fields) -> bytes:
     return b""
 
 
+def user_in(headers: _Fields) -> str | None:
+    """Who asks, as a program in front of the worker says."""
+    return next((value.decode("latin-1") for name, value in headers if name == b"x-user"), None)
+
+
 _METHODS = b"GET, HEAD, POST, DELETE"
 # What scripts may read besides the few that they always may.
 _EXPOSED = (
@@ -159,9 +162,12 @@ class Cors:
 
     Credentials, that is cookies and passwords which a browser would add by itself, are never
     allowed: a page has to know the key.
+
+    has_origins  whether any is named; else answers get nothing
     """
 
     def __init__(self, origins: tuple[str, ...]) -> None:
+        self.has_origins = bool(origins)
         self._origins = frozenset(origin.encode() for origin in origins)
         self._any = ANY_ORIGIN in origins
         self._local = LOCAL_ORIGINS in origins
@@ -175,9 +181,7 @@ class Cors:
         )
 
     def fields(self, scope: Any) -> _Fields:
-        """What any answer to this request gets; nothing where no origin is named at all."""
-        if not self._origins:
-            return []
+        """What any answer to this request gets, if an origin is named."""
         fields = [(b"vary", b"origin")]
         if self.names(origin := _value(scope, b"origin")):
             fields += [
@@ -187,14 +191,13 @@ class Cors:
         return fields
 
     def preflight(self, scope: Any) -> _Fields | None:
-        """More of the answer to a browser that asks whether it may ask; None for other requests.
+        """More of the answer to OPTIONS of a browser that asks whether it may ask; else None.
 
         It does so without the key, which the request itself then has. Programs for browsers send
         many headers of their own, so a named origin may send any; another one hears nothing.
         """
         origin = _value(scope, b"origin")
-        asks = scope["method"] == "OPTIONS" and _value(scope, b"access-control-request-method")
-        if not asks or not origin:
+        if not origin or not _value(scope, b"access-control-request-method"):
             return None
         if not self.names(origin):
             return []

@@ -51,7 +51,7 @@ class Hosts:
         host = hosts[0].decode().lower()
         if not host.endswith("]"):
             host = host.rpartition(":")[0] or host
-        host = bare(host).removesuffix(".")
+        host = (bare(host) if host[:1] == "[" else host).removesuffix(".")
         is_own = host in self._names or host.endswith(self._ends) or is_address(host)
         if not host or self._takes_all or is_own:
             return None

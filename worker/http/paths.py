@@ -61,8 +61,8 @@ def id_headers(path: str) -> tuple[bytes, ...]:
 
 
 def passes(path: str, state: State) -> bool:
-    """Whether a request for this path may reach the application in this state."""
-    if state is State.READY or path in _ALWAYS:
+    """Whether a request for this path may reach the application though it is not READY."""
+    if path in _ALWAYS:
         return True
     return state is State.DRAINING and (
         path in _WHILE_DRAINING

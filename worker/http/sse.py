@@ -40,4 +40,4 @@ COMMENT = b":\n\n"  # readers skip it
 def frame(value: object, *, name: str = "") -> bytes:
     """One event; with a name only for readers that are known to want one."""
     head = f"event: {name}\n".encode() if name else b""
-    return head + b"data: " + encode(value) + b"\n\n"
+    return head + b"data: " + in_one_line(_encoder.encode(value)) + b"\n\n"

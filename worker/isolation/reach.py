@@ -5,6 +5,7 @@ Each entry has its reason here; `sandbox.py` lets nothing else be reached.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import site
 import sys
@@ -15,6 +16,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from worker.errors import UsageError
+from worker.files import cache_folder
 from worker.gguf.split_name import all_files
 from worker.model.calibration import calibration_path
 from worker.settings import Settings
@@ -42,7 +45,7 @@ class SandboxReach(msgspec.Struct, frozen=True):
     """reads     files and folders, read-only, with all that is below
     devices   files that are read and written
     folders   those that are written to, with all that is below
-    sockets   those in which sockets are made, and files removed
+    sockets   those in which sockets are made, and files listed and removed
     listens   TCP port; 0: any free one; None: none
     connects  TCP ports, of whatever host
     """
@@ -66,6 +69,8 @@ def reach_of(
     sockets = settings.socket_paths
     if settings.fetch_images or any(address.startswith("https:") for address in addresses):
         reads += _CERTIFICATES
+    with contextlib.suppress(UsageError):  # where the user has no home folder, nothing is kept
+        reads.append(str(cache_folder("attention")))
     if settings.media_dir is not None:
         reads.append(settings.media_dir)
     connects = {_port(address) for address in addresses}
@@ -78,7 +83,7 @@ def reach_of(
         folders=tuple(
             filter(None, (settings.cache_dir, settings.slot_save_path, settings.state_dir))
         ),
-        sockets=tuple(str(Path(path).parent) for path in sockets),
+        sockets=_there(str(Path(path).parent) for path in sockets),
         listens=settings.port if len(sockets) < len(settings.host.split(",")) else None,
         connects=tuple(sorted(connects)),
     )

@@ -83,7 +83,8 @@ def _restrict(reach: SandboxReach) -> None:
         for folder in reach.folders:
             rules.allow_path(_make(folder), kept)
         for folder in reach.sockets:
-            rules.allow_path(folder, in_folder | AccessFS.MAKE_SOCK | AccessFS.REMOVE_FILE)
+            made = AccessFS.READ_DIR | AccessFS.MAKE_SOCK | AccessFS.REMOVE_FILE
+            rules.allow_path(folder, made)
         if reach.listens is not None:
             rules.allow_port(reach.listens, AccessNet.BIND_TCP)
         for port in reach.connects:

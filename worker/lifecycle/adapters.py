@@ -172,7 +172,7 @@ class ServedAdapters:
 
     def check_key(self, key: bytes) -> None:
         """Raise NotFoundError where one that a prompt was made ready for is not served any more."""
-        if key and not digests_in(key) <= {each.digest for each in self.all}:
+        if not digests_in(key) <= {each.digest for each in self.all}:
             raise NotFoundError("The adapter was unloaded.", param="model", code="model_not_found")
 
     def choose(self, model: str | None, scales: Mapping[int, float] | None) -> AdapterChoice:

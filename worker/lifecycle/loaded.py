@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -60,6 +60,7 @@ class Loaded:
                        in it
     calibration  temperatures of decisions that were measured for this file; None: there are none
     is_away     the model sleeps
+    writes      whether it continues texts
     """
 
     settings: Settings
@@ -78,15 +79,14 @@ class Loaded:
     loaded_vram_bytes: int
     calibration: DecisionCalibration | None = None
     is_away: bool = False
+    writes: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.writes = not self.config.only_embeds
 
     @property
     def backend(self) -> LlamaBackend:
         return self.native.backend
-
-    @property
-    def writes(self) -> bool:
-        """Whether it continues texts."""
-        return not self.config.only_embeds
 
     @property
     def capabilities(self) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ class Sleeper:
     def go(self) -> None:
         """The request has ended."""
         self._num_users -= 1
-        if not self._num_users:
+        if not self._num_users and self._idle_s > 0:
             self._rest()
 
     async def sleep(self) -> None:

@@ -42,6 +42,7 @@ class LlamaBackend:
     """Implements `engine.backend.Backend`. A context manager; it frees everything in order.
 
     seconds   what the parts of its making took: context, vocabulary, warm-up
+    unified   whether all slots share one pool of cells now
     embedder  makes vectors of texts, in the same context where the model is for nothing else; None:
               nobody asked for that
     """
@@ -99,7 +100,7 @@ class LlamaBackend:
                 # sequences but one have a single row, nothing looks at the lost cells.
                 one_prompt=self.weights.is_recurrent and self.weights.sliding_window > 0,
             )
-            self.batch = self.context.batch
+            self.batch, self.unified = self.context.batch, self.context.unified
             self.kernels = kernels_of(
                 self.weights.residency,
                 self.context.residency,
@@ -185,11 +186,6 @@ class LlamaBackend:
         self.guides.prepare(constraint, budget)
 
     @property
-    def unified(self) -> bool:
-        """Whether all slots share one pool of cells now."""
-        return self.context.unified
-
-    @property
     def state_form(self) -> StateForm | None:
         """How states are laid out; None: they cannot be kept. Before `warm_up` slot 0 is empty."""
         return None if self.context.options.embeds else self._states.layout(0)
@@ -221,7 +217,10 @@ class LlamaBackend:
         Raises BatchError where that failed: then all slots are empty, in the layout that `unified`
         says. Raises DoesNotFitError where no cells could be allocated at all.
         """
-        return self._states.arrange(slots, unified=unified)
+        try:
+            return self._states.arrange(slots, unified=unified)
+        finally:
+            self.unified = self.context.unified
 
     def warm_up(self) -> None:
         """Decode a little, so that the first request does not wait for memory to be touched.

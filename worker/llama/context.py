@@ -239,7 +239,8 @@ class Context:
 
     def decode(self) -> None:
         """Compute the batch's rows. Blocks; the GIL is released meanwhile."""
-        self.use_adapters(self.batch.key)
+        if self.batch.key != self._key:
+            self.use_adapters(self.batch.key)
         if self.batch.vectors is not None:
             self._decode_vectors(self.batch)
             return

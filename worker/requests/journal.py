@@ -310,7 +310,8 @@ class Journal:
         if self.spans is not None and record.is_spanned:
             self.spans.note(record, ended)
         if self.lines is not None:
-            self.lines.tell(ended, record.num_sequences, param=record.param, early=record.is_early)
+            param = None if ended.code is None else record.param
+            self.lines.tell(ended, record.num_sequences, param=param, early=record.is_early)
 
     def cancel(self, request_id: str) -> int:
         """End all requests of this id, which clients may give twice; how many there were.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from array import array
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -184,9 +183,11 @@ class RecentPrompts:
 
     def _before(self, owner: str, then: float, *, live: bool) -> Iterator[KnownPrompt]:
         """Those that run, and then the newest first."""
-        ended = reversed(self._ended.get(owner, ()))
-        running = self._live.get(owner, {}) if live else {}
-        return itertools.chain(running, (each for each in ended if each.admitted < then))
+        if live:
+            yield from self._live.get(owner, ())
+        for each in reversed(self._ended.get(owner, ())):
+            if each.admitted < then:
+                yield each
 
 
 def _goes_on(old: KnownPrompt, new: KnownPrompt) -> bool:

@@ -38,6 +38,7 @@ class RequestRecord:
     answer that names it, and an answer ends after its work.
 
     work       what the engine does for it; None: nothing yet, or it was refused
+    status     of its answer; None: it has not begun
     streaming  whether its answer is events
     is_early   it was answered before its body was read
     is_poll    it is asked so often that no line tells of it where it is refused
@@ -57,7 +58,6 @@ class RequestRecord:
         "_has_left",
         "_journal",
         "_preparing",
-        "_status",
         "account",
         "correlation_id",
         "id",
@@ -68,6 +68,7 @@ class RequestRecord:
         "priority",
         "quota",
         "route",
+        "status",
         "streaming",
         "trace",
         "unknown",
@@ -90,14 +91,14 @@ class RequestRecord:
         self.priority = 0
         self._journal = journal
         self._began = time.monotonic()
-        self._status: int | None = None
+        self.status: int | None = None
         self._error: Exception | None = None
         self._preparing: asyncio.Future[None] | None = None
 
     @property
     def is_told(self) -> bool:
         """Whether a line tells of it: it was to be work, or it was refused."""
-        refused = self._status is not None and self._status >= 400
+        refused = self.status is not None and self.status >= 400
         return self.work is not None or self._has_left or (refused and not self.is_poll)
 
     @property
@@ -116,11 +117,6 @@ class RequestRecord:
     @property
     def num_sequences(self) -> int:
         return 0 if self.work is None else self.work.num_sequences
-
-    @property
-    def status(self) -> int | None:
-        """Of its answer; None: it has not begun."""
-        return self._status
 
     @property
     def code(self) -> str | None:
@@ -157,7 +153,7 @@ class RequestRecord:
         """Its answer has ended; None: before it began."""
         if isinstance(self._error, LeftError):
             self._has_left, self._error, status = True, None, None
-        self._answered, self._status = True, status
+        self._answered, self.status = True, status
         self._on_end()
 
     def cancel(self) -> None:
@@ -217,7 +213,7 @@ class RequestRecord:
             correlation_id=self.correlation_id,
             route=self.route,
             model=model,
-            status=self._status,
+            status=self.status,
             outcome=self._outcome(),
             code=self.code,
             ended_at=round(time.time(), 3),
@@ -239,7 +235,7 @@ class RequestRecord:
         if isinstance(error, CancelledError):
             return "cancelled"
         if work is None:
-            return "error" if self._status in _FAILED else "refused"
+            return "error" if self.status in _FAILED else "refused"
         if error is not None:  # the engine refuses a grammar that leaves no token
             return "refused" if getattr(error, "http_status", 500) < 500 else "error"
         if work.was_left:

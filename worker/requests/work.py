@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 
@@ -62,6 +63,7 @@ class RequestWork:
             self.max_tokens += room if most is None else max(0, min(most, room))
             self._lengths[request.id] = length
         self.prompt_tokens = sum([*self._lengths.values()][::copies])
+        self.num_sequences = len(self._lengths)
         self._stream, self._lane, self._copies = stream, lane, copies
         self._running: set[str] = set(self._lengths)
         self._seen: dict[
@@ -69,10 +71,6 @@ class RequestWork:
         ] = {}  # as it was when somebody looked last, or at the end
         self._samples: list[tuple[float, int]] = []
         stream.watcher = self
-
-    @property
-    def num_sequences(self) -> int:
-        return len(self._lengths)
 
     @property
     def is_over(self) -> bool:
@@ -125,23 +123,28 @@ class RequestWork:
     def sums(self, now: float) -> WorkSums:
         for name in self._running:
             self._look(name)
-        seen = self._seen
-        admitted = [s.admitted for s in seen.values() if s.admitted]
-        firsts = [s.first_token for s in seen.values() if s.first_token]
-        read = cached = 0
-        names = list(self._lengths)
-        for first in range(0, len(names), self._copies):
-            copies = [seen[name] for name in names[first : first + self._copies] if name in seen]
-            read += max((s.read_tokens for s in copies), default=0)
-            # They share what one of them computed: the copy that found the least counts.
-            cached += min((s.cached_tokens for s in copies if s.admitted), default=0)
+        running = generated = 0
+        admitted = first_token = math.inf
+        read, cached = dict[int, int](), dict[int, int]()  # of a prompt: of its copies the one that
+        for number, name in enumerate(self._lengths):  # read most, and the one that found least
+            if (status := self._seen.get(name)) is None:
+                continue
+            prompt = number // self._copies
+            running += status.is_running and name in self._running
+            generated += status.sampled_tokens
+            read[prompt] = max(read.get(prompt, 0), status.read_tokens)
+            if status.admitted:
+                admitted = min(admitted, status.admitted)
+                cached[prompt] = min(cached.get(prompt, status.cached_tokens), status.cached_tokens)
+            if status.first_token:
+                first_token = min(first_token, status.first_token)
         return WorkSums(
-            num_running=sum(seen[name].is_running for name in self._running if name in seen),
-            read_tokens=read,
-            cached_tokens=cached,
-            generated_tokens=sum(s.sampled_tokens for s in seen.values()),
-            wait_s=max(0.0, min(admitted, default=now) - self.began),
-            first_token=min(firsts, default=None),
+            num_running=running,
+            read_tokens=sum(read.values()),
+            cached_tokens=sum(cached.values()),
+            generated_tokens=generated,
+            wait_s=max(0.0, min(admitted, now) - self.began),
+            first_token=None if first_token == math.inf else first_token,
         )
 
     def speed(self, sums: WorkSums, now: float) -> float | None:

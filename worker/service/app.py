@@ -94,6 +94,7 @@ def create_app(worker: Worker, journal: Journal, database: Database | None = Non
         settings.max_media_body << 20,
         lambda: worker.loaded.media is not None,
         is_relayed=settings.relayed,
+        has_users=settings.fair_by == "user",
     )
 
     # Those that a request to generate needs follow each other, also where one does not use the one
@@ -102,7 +103,8 @@ def create_app(worker: Worker, journal: Journal, database: Database | None = Non
         return worker.loaded
 
     async def facts() -> ModelFacts:
-        return facts_of(worker.loaded, worker.loaded.backend)
+        loaded = worker.loaded
+        return facts_of(loaded, loaded.native)
 
     async def preparing(facts: ModelFacts) -> Preparing:  # noqa: ARG001
         return prepares

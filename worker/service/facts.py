@@ -10,8 +10,8 @@ from worker.lifecycle.loaded import Loaded
 
 
 @lru_cache(maxsize=1)
-def facts_of(loaded: Loaded, _backend: object) -> ModelFacts:
-    """_backend: that of `loaded`, which is another one after each sleep"""
+def facts_of(loaded: Loaded, _native: object) -> ModelFacts:
+    """_native: that of `loaded`, which is another one after each sleep"""
     backend = loaded.backend
     return ModelFacts(
         model_id=loaded.model_id,

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from worker import log
+from worker.account import account_for
 from worker.api.answer.shapes import error_body
 from worker.api.page import page
 from worker.errors import RequestError, UnavailableError, WorkerError
 from worker.http import paths
 from worker.http.connections import ENTER, GUEST, WIRE
-from worker.http.headers import Auth, Cors, ids_of
+from worker.http.headers import Auth, Cors, ids_of, user_in
 from worker.http.hosts import Hosts
 from worker.http.replies import HeaderFields, WholeAnswer, reply_of_ours, send_whole
 from worker.lifecycle.state import State
@@ -51,6 +52,7 @@ class Gate:
         given = worker.settings
         self.auth = Auth(given.api_key, given.api_key_file, trusts=given.trust_account)
         settings = worker.settings
+        self._fair_by = settings.fair_by
         self._cors = Cors(settings.cors)
         own = ",".join(filter(None, (settings.host, settings.public_host)))
         self._hosts = Hosts(settings.allowed_hosts, own, has_key=bool(settings.api_keys))
@@ -81,9 +83,10 @@ class Gate:
         log.bind_request(**{name.replace("-", "_"): value for name, value in ids.items()})
         record = self._journal.open(request_id, correlation_id, scope["method"], path, headers)
         fields = [(name.encode(), value.encode("latin-1")) for name, value in ids.items()]
-        own = request_id.encode("latin-1")
-        fields += [(name, own) for name in paths.id_headers(path)]
-        fields += self._cors.fields(scope)
+        if names := paths.id_headers(path):
+            fields += [(name, request_id.encode("latin-1")) for name in names]
+        if self._cors.has_origins:
+            fields += self._cors.fields(scope)
         entrance = scope[_ENTRANCE] = _Entrance(record, fields)
         answer = self._answer(scope, entrance)
         if answer is not None:
@@ -160,11 +163,17 @@ class Gate:
                 record.pattern = f"{scope['method']} {scope['path_template']}"
             record.on_answer(status)
 
+    def _user(self, scope: Any) -> str | None:
+        """Who shares, as far as that is known before the body is."""
+        if self._fair_by == "user":
+            return user_in(scope["headers"])
+        return scope["client"][0] if scope["client"] else ""  # sockets have no address
+
     def _answer(self, scope: Any, entrance: _Entrance) -> WholeAnswer | None:
-        preflight = self._cors.preflight(scope)
+        preflight = self._cors.preflight(scope) if scope["method"] == "OPTIONS" else None
         if preflight is not None:
             return WholeAnswer(200, [(b"content-length", b"0"), *preflight, *entrance.fields], b"")
-        is_page = self._has_page and page.is_wanted(scope)
+        is_page = self._has_page and scope["path"] == paths.PAGE and page.is_wanted(scope)
         error = self._hosts.refusal_of(scope["headers"]) or (
             page.refusal_of(scope) if is_page else self._refusal(scope, entrance.record)
         )
@@ -178,25 +187,29 @@ class Gate:
     def _refusal(self, scope: Any, record: RequestRecord) -> WorkerError | None:
         """Why this cannot be answered now, or None."""
         state, path = self._worker.state, scope["path"]
-        try:
-            record.account = self.auth.check(path, scope["headers"])
-            record.owner = self.auth.owner(scope["headers"], record.account)
-        except RequestError as error:
-            return error
-        record.quota = self._journal.quotas.of(record.account)
+        if self.auth.num_keys:  # else all are nobody's
+            try:
+                record.account = self.auth.check(path, scope["headers"])
+                record.owner = self.auth.owner(scope["headers"], record.account)
+            except RequestError as error:
+                return error
+            record.quota = self._journal.quotas.of(record.account)
+        if self._fair_by != "none" and record.account.can_split:
+            user = self._user(scope)
+            record.account = record.account if user is None else account_for(user)
         if GUEST in scope and path not in paths.HEALTH:
             return UnavailableError(
                 "There are too many connections.", hint="Try again.", code=CONNECTIONS.code
             )
         if state is State.READY and _is_work(scope):
             try:
-                if path in paths.WRITING or path in paths.DECIDING:
-                    self._worker.loaded.check_writes()
-                engine, name = self._worker.loaded.engine, record.account.name
-                engine.check_place(self._num_entering, name)
+                loaded = self._worker.loaded
+                if not loaded.writes and (path in paths.WRITING or path in paths.DECIDING):
+                    loaded.check_writes()
+                loaded.engine.check_place(self._num_entering, record.account)
             except RequestError as error:
                 return error
-        if paths.passes(path, state):
+        if state is State.READY or paths.passes(path, state):
             return None
         if state is State.LOADING:
             return UnavailableError("Loading model", code="loading")

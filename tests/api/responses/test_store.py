@@ -136,8 +136,12 @@ def test_its_input_is_listed(client: openai.OpenAI) -> None:
     assert [item.content[0].text for item in listed] == [FIRST, "7.", SECOND]
     newest: Any = client.responses.input_items.list(first.id, limit=1)
     assert (newest.data[0].content[0].text, newest.has_more) == (SECOND, True)
-    with pytest.raises(openai.BadRequestError, match="limit must be"):
-        client.responses.input_items.list(first.id, limit=0)
+    behind = client.responses.input_items.list(first.id, after=newest.data[0].id, limit=9)
+    assert len(behind.data) == 2
+    wrong: dict[str, Any]
+    for wrong in ({"limit": 0}, {"order": "up"}, {"after": "msg_nowhere"}):
+        with pytest.raises(openai.BadRequestError, match=f"{next(iter(wrong))} "):
+            client.responses.input_items.list(first.id, **wrong)
     short = str(client.base_url).removesuffix("v1/")
     assert http.request("GET", f"{short}responses/{first.id}").json()["id"] == first.id
 

@@ -26,7 +26,7 @@ def hearing(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
         yield running
 
 
-def _post(server: Server, path: str = PATHS[0], sound: bytes = SOUND, **fields: str) -> Any:
+def _post(server: Server, path: str = PATHS[0], sound: bytes = SOUND, **fields: Any) -> Any:
     files = {"file": ("a.wav", sound, "audio/wav")}
     return http.post(server.url + path, files=files, data=fields)
 
@@ -74,13 +74,16 @@ def test_fields(hearing: Server) -> None:
         ({"response_format": "srt"}, "response_format", "no times"),
         ({"response_format": "verbose_json"}, "response_format", "no times"),
         ({"timestamp_granularities[]": "word"}, "timestamp_granularities[]", "no times"),
+        ({"timestamp_granularities[]": ["word", "segment"]}, "timestamp_granularities[]", "times"),
+        ({"include[]": ["logprobs", "logprobs"]}, "include[]", "not offered here"),
+        ({"language": ["en", "de"]}, None, "two parts are named language"),
         ({"temperature": "hot"}, "temperature", "temperature"),
         ({"stream": "perhaps"}, "stream", "stream"),
         ({"max_tokens": "-5"}, "max_tokens", "max_tokens"),
         ({"language": "x" * 5000}, "language", "characters"),
     ],
 )
-def test_refused(hearing: Server, fields: dict[str, Any], param: str, words: str) -> None:
+def test_refused(hearing: Server, fields: dict[str, Any], param: str | None, words: str) -> None:
     """400 with the field, at both paths."""
     for path in PATHS:
         answer = _post(hearing, path, **fields)

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 import pytest
 
+from tests.support.models import architectures
+from worker.bench.fit.estimate import Estimate, factors_of, kinds_for, large_probes, probe_groups
 from worker.bench.fit.fit import (
     BestFit,
-    Estimate,
     FitOptions,
     FitReport,
-    factors_of,
+    Mix,
     label_of,
-    scale_kinds,
     split_texts,
 )
-from worker.bench.fit.harm import rows_of, weigh
-from worker.bench.fit.jobs import MatrixJob, ProbeJob, ProbeMade, WeighJob
+from worker.bench.fit.harm import columns_of, rows_of, weigh
+from worker.bench.fit.jobs import MatrixJob, ProbeJob, WeighJob
 from worker.bench.fit.matrix import make_matrix
-from worker.bench.fit.probes import probe
+from worker.bench.fit.probes import exchange, probe
 from worker.bench.fit.recipe import MixRecipe, digest, read_recipe, write_recipe
 from worker.bench.fit.room import weights_room
 from worker.demo import HELDOUT_PATH, MODEL_PATH
@@ -31,12 +34,13 @@ from worker.gguf.imatrix import Collected, Sums, read_imatrix, write_imatrix
 from worker.gguf.quant import ENCODINGS
 from worker.gguf.splits import open_header
 from worker.llama.quantize.target import quantize
-from worker.llama.rounding import NUMBERS, round_rows
+from worker.llama.rounding import NUMBERS, encode, round_rows
 from worker.model.config import load_config
 from worker.settings import Settings
 
 TEXT = HELDOUT_PATH.read_text()[:9000]
 SETTINGS = Settings(threads=1)
+T = TypeVar("T")
 Q, UP = "blk.0.attn_q.weight", "blk.3.ffn_up.weight"
 
 
@@ -81,9 +85,8 @@ def test_rounding_is_that_of_the_file(imatrix: Path, tmp_path: Path) -> None:
     np.testing.assert_array_equal(rounded, rows_of(made, found, every))
 
 
-def test_errors_fall_with_bits_and_a_probe_has_the_same(imatrix: Path) -> None:
-    """More bits, less error; a probe's error is that of all rows; what a probe has exchanged is as
-    before afterwards."""
+def test_errors_fall_with_bits_and_are_those_of_all_rows(imatrix: Path) -> None:
+    """More bits, less error; its unit is the root of the outputs' energy."""
     kinds = ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "Q8_0")
     job = WeighJob(
         path=str(MODEL_PATH), imatrix=str(imatrix), candidates={Q: kinds, UP: kinds}, rows=10**6,
@@ -93,18 +96,73 @@ def test_errors_fall_with_bits_and_a_probe_has_the_same(imatrix: Path) -> None:
     for found in errors.values():
         assert list(found.values()) == sorted(found.values(), reverse=True)
         assert min(found.values()) > 0
-    groups = ({Q: "Q2_K"}, {UP: "Q3_K"}, {Q: "Q2_K"}, {Q: "Q2_K", UP: "Q3_K"})
-    probes = probe(
+    header, columns = open_header(MODEL_PATH), read_imatrix(imatrix).entries[Q]
+    tensor = next(each for each in header.tensors if each.name == Q)
+    rows = rows_of(header, tensor, np.arange(tensor.shape[1]))
+    error = (rows - round_rows(NUMBERS["Q2_K"], rows, columns)) ** 2 @ columns
+    assert errors[Q]["Q2_K"] == pytest.approx(error.sum() / (rows**2 @ columns).sum() ** 0.5)
+
+
+def test_probes_exchange_what_differs(imatrix: Path) -> None:
+    """A group's divergence does not depend on the groups before it, and more harm more."""
+    groups = (
+        {Q: "Q2_K"}, {UP: "Q3_K"}, {Q: "Q2_K"}, {Q: "Q2_K", UP: "Q3_K"}, {Q: "Q8_0", UP: "Q3_K"},
+        {Q: "Q2_K"},
+    )  # fmt: skip
+    job = ProbeJob(
+        path=str(MODEL_PATH), settings=SETTINGS, imatrix=str(imatrix), text=TEXT, groups=groups,
+        window=128, windows=2, threads=2,
+    )  # fmt: skip
+    coarse, up, again, both, fine, last = probe(job, lambda _: None)
+    assert coarse == again == last
+    assert 0 < up < both
+    assert fine < both
+
+
+@pytest.mark.parametrize("write", [architectures.write_mixtral, architectures.write_lfm2])
+def test_experts_and_hybrids_are_probed(write: Callable[[Path], Path], tmp_path: Path) -> None:
+    """All that can be quantized is found in memory, and an expert is rounded by its own
+    importance."""
+    model, matrix = write(tmp_path / "model.gguf"), tmp_path / "imatrix.gguf"
+    asked = MatrixJob(
+        path=str(model), settings=SETTINGS, texts=(TEXT[:500],), dataset="", target=str(matrix),
+        origin="", chunk=64, chunks=2, with_output=True,
+    )  # fmt: skip
+    make_matrix(asked, lambda _: None, lambda: False)
+    header, importance = open_header(model), read_imatrix(matrix)
+    tensors = [
+        each
+        for each in header.tensors
+        if each.name in importance.entries and kinds_for(each, importance)
+    ]
+    assert len(tensors) > 8
+    groups = tuple({each.name: kind for each in tensors} for kind in ("Q4_0", "Q8_0"))
+    coarse, fine = probe(
         ProbeJob(
-            path=str(MODEL_PATH), settings=SETTINGS, imatrix=str(imatrix), text=TEXT,
-            groups=groups, window=128, windows=2,
+            path=str(model), settings=SETTINGS, imatrix=str(matrix), text=TEXT[:500],
+            groups=groups, window=64, windows=1, threads=2,
         ),
         lambda _: None,
     )  # fmt: skip
-    assert probes[0] == probes[2]
-    assert probes[0].error == pytest.approx(errors[Q]["Q2_K"], rel=1e-3)
-    assert probes[3].error == pytest.approx(probes[0].error + probes[1].error)
-    assert 0 < probes[1].kld < probes[3].kld
+    assert coarse > fine > 0
+    tensor = max(tensors, key=lambda each: len(each.shape))
+    written: dict[int, np.ndarray] = {}
+
+    def write_at(_: str, data: np.ndarray, offset: int) -> None:
+        written[offset] = data
+
+    finder: Any = SimpleNamespace(write=write_at)
+    with ThreadPoolExecutor(1) as pool:
+        exchange(pool, 1, finder, header, importance, tensor, NUMBERS["Q4_0"])
+    made = np.concatenate([written[offset] for offset in sorted(written)])
+    height = tensor.shape[1]
+    for expert in range(tensor.elements // tensor.shape[0] // height):
+        rows = rows_of(header, tensor, np.arange(expert * height, (expert + 1) * height))
+        columns = columns_of(importance, tensor, expert)
+        rounded = encode(tensor.type, round_rows(NUMBERS["Q4_0"], rows, columns), None)
+        np.testing.assert_array_equal(made[: rounded.size], rounded)
+        made = made[rounded.size :]
+    assert not made.size
 
 
 def test_a_recipe_makes_the_same_bytes(imatrix: Path, tmp_path: Path) -> None:
@@ -137,13 +195,65 @@ def test_a_recipe_makes_the_same_bytes(imatrix: Path, tmp_path: Path) -> None:
         read_recipe(path, header)
 
 
-def test_encodings_are_scaled_by_what_they_harm_together() -> None:
-    """Measured beside estimated; what shows nothing is left as it is."""
-    errors = {"a": {"Q3_K": 2.0, "Q8_0": 0.1}, "b": {"Q3_K": 4.0}}
-    groups = [{"a": "Q3_K", "b": "Q3_K"}, {"a": "Q8_0"}]
-    made = [ProbeMade(3.0, 0.0), ProbeMade(0.0, 0.0)]
-    scaled = scale_kinds(errors, {"a": 0.5, "b": 0.25}, groups, made)
-    assert scaled == {"a": {"Q3_K": 3.0, "Q8_0": 0.1}, "b": {"Q3_K": 6.0}}
+def test_the_least_divergent_of_fit_and_presets_is_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mix of the least estimate competes with the presets of its size on the probes' text."""
+    fit = BestFit(options(tmp_path / "fit.gguf"))
+    tensor = next(each for each in fit.header.tensors if each.name == Q)
+    estimate = Estimate({Q: tensor}, {Q: {"Q3_K": 3.0, "Q4_K": 2.0}}, {Q: 0.1}, 0)
+    measured = iter(((0.2, 0.3), (0.3, 0.2)))
+    preset = Mix(name="Q3_K_S", file_bytes=1, bits=3.4, estimate=0.3)
+
+    def presets(*_: object) -> Generator[None, None, list[tuple[Mix, dict[str, str]]]]:
+        return [(preset, {Q: "Q3_K", "output_norm.weight": "F32"})]
+        yield
+
+    def probed(*asked: object) -> Generator[None, None, list[float]]:
+        assert asked[1] == ({Q: "Q4_K"}, {Q: "Q3_K"})
+        return list(next(measured))
+        yield
+
+    monkeypatch.setattr(fit, "_presets", presets)
+    monkeypatch.setattr(fit, "_probe", probed)
+    for kind in ("Q4_K", "Q3_K"):
+        chosen, rivals = returned(fit.choice(estimate, tmp_path, 50_000))
+        assert chosen == {Q: kind}
+        assert rivals == [preset]
+
+
+def returned(events: Generator[object, None, T]) -> T:
+    """What a generator returns."""
+    while True:
+        try:
+            next(events)
+        except StopIteration as end:
+            return end.value
+
+
+def test_groups_are_of_one_kind_in_neighbouring_layers() -> None:
+    """One group of a kind at least, and each tensor by itself at most; in the encoding next to 3.5
+    bits."""
+    kinds: dict[str, tuple[str, ...]] = {
+        f"blk.{layer}.a.weight": ("Q2_K", "Q3_K", "Q8_0") for layer in (10, 2, 0)
+    }
+    kinds["token_embd.weight"] = ("Q4_0", "Q8_0")
+    embedding = {"token_embd.weight": "Q4_0"}
+    first, middle, last = ({f"blk.{layer}.a.weight": "Q3_K"} for layer in (0, 2, 10))
+    assert probe_groups(kinds, 1) == (embedding, first | middle | last)
+    assert probe_groups(kinds, 2) == (embedding, first | middle, last)
+    assert probe_groups(kinds, 9) == (embedding, first, middle, last)
+
+
+def test_the_largest_harms_are_probed_in_each_encoding() -> None:
+    """A tensor with more than a twentieth of the harm is, the largest first, if its probe had no
+    other tensor; and not again in the encoding of that probe."""
+    groups = ({"a": "Q3_K"}, {"b": "Q3_K"}, {"c": "Q3_K"}, {"d": "Q3_K", "e": "Q3_K"})
+    made = (0.06, 0.3, 0.04, 0.6)
+    kinds = dict.fromkeys("abcde", ("Q3_K", "Q4_K", "Q8_0"))
+    every = ({"b": "Q4_K"}, {"b": "Q8_0"}, {"a": "Q4_K"}, {"a": "Q8_0"})
+    assert large_probes(groups, made, kinds, 4) == every
+    assert large_probes(groups, made, kinds, 3) == every[:2]
 
 
 def test_a_size_that_no_mix_has_is_refused(imatrix: Path, tmp_path: Path) -> None:
@@ -209,7 +319,8 @@ def test_the_parts_of_an_estimate() -> None:
     """A probe that shows nothing has the least factor; a mix is named by its most weights; harm is
     factor times error, and nothing of what stays as it is."""
     groups = ({"a": "Q3_K"}, {"b": "Q3_K", "c": "Q3_K"})
-    factors = factors_of(groups, [ProbeMade(0.4, 2.0), ProbeMade(-1e-9, 3.0)])
+    errors = {"a": {"Q3_K": 2.0}, "b": {"Q3_K": 1.0}, "c": {"Q3_K": 2.0}}
+    factors = factors_of(groups, (0.4, -1e-9), errors)
     assert factors == {"a": 0.2, "b": 0.2, "c": 0.2}
     assert label_of({"a": "Q4_K", "b": "F16", "c": "Q6_K"}, {"a": 5, "b": 9, "c": 1}) == "Q4_K_M"
     tensor = next(each for each in open_header(MODEL_PATH).tensors if each.name == Q)

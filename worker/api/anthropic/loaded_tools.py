@@ -35,13 +35,16 @@ def loaded_tools(body: MessagesRequest, chosen: str | None) -> DeclaredTools:
     if chosen is not None:
         is_loaded[chosen] = True
 
-    def shown(tool: DeclaredTool) -> bool:
+    def is_shown(tool: DeclaredTool) -> bool:
         is_there = is_searched or tool.defer_loading is not True
         return is_loaded.get(name_of(tool.declared.name) or "", is_there)
 
     return [
-        *(tool if not isinstance(tool, DeclaredTool) or shown(tool) else None for tool in declared),
-        *(tool for tool in defined.values() if shown(tool)),
+        *(
+            tool if not isinstance(tool, DeclaredTool) or is_shown(tool) else None
+            for tool in declared
+        ),
+        *(tool for tool in defined.values() if is_shown(tool)),
     ]
 
 

@@ -15,10 +15,8 @@ class AdapterScale(msgspec.Struct):
     scale: float
 
 
-def scales_of(given: list[AdapterScale] | None) -> dict[int, float] | None:
+def scales_of(given: list[AdapterScale]) -> dict[int, float]:
     """By number. Raises RequestError where one is named twice."""
-    if given is None:
-        return None
     scales = {each.id: each.scale for each in given}
     if len(scales) < len(given):
         raise RequestError("An adapter is named twice.", param="lora")
@@ -28,7 +26,7 @@ def scales_of(given: list[AdapterScale] | None) -> dict[int, float] | None:
 def choice_of(body: msgspec.Struct, adapters: AdapterTable) -> ChosenAdapters:
     """By the fields `model` and `lora`. Raises NotFoundError, RequestError."""
     model, lora = getattr(body, "model", None), getattr(body, "lora", None)
-    return adapters.choose(model, scales_of(lora))
+    return adapters.choose(model, None if lora is None else scales_of(lora))
 
 
 # How a path that names the model is described.

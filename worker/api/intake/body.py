@@ -18,6 +18,7 @@ from litestar import Request
 from litestar.exceptions import InternalServerException
 
 from worker import log
+from worker.account import account_for
 from worker.api.intake.packed_body import packed_body
 from worker.errors import LeftError, QueueFullError, RequestError, TooLargeError
 from worker.http.connections import INNER
@@ -58,6 +59,13 @@ _REFUSED = {
 }
 
 
+class _Sender(msgspec.Struct):
+    """Who asks: OpenAI's field, and where Anthropic's is."""
+
+    user: Any = None
+    metadata: dict[str, Any] | None = None
+
+
 class _Options(msgspec.Struct):
     """`options` as Ollama's clients send them, where a body has none."""
 
@@ -75,11 +83,9 @@ def unknown_fields(data: bytearray | msgspec.Raw, shape: Any) -> tuple[str, ...]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # it was mended
         return ()
     objects = _objects(shape)
-    found = [
-        f"{place}.{name}"
-        for place in given.keys() & objects.keys()
-        for name in unknown_fields(given[place], objects[place])
-    ]
+    found: list[str] = []
+    for place in given.keys() & objects.keys():
+        found += [f"{place}.{name}" for name in unknown_fields(given[place], objects[place])]
     known = {*shape.__struct_encode_fields__, *objects}
     for name in given.keys() - known - _HARMLESS:
         value = _value(given[name])
@@ -157,6 +163,7 @@ class Bodies:
         takes_media: Callable[[], bool],
         *,
         is_relayed: bool = False,
+        has_users: bool = False,
     ) -> None:
         """
         seconds        that a body may take
@@ -164,8 +171,9 @@ class Bodies:
         largest_shown  bytes of one that may show media
         takes_media    whether the model does
         is_relayed     a relay may put in front of one what was written before
+        has_users      those that bodies name share, see --fair-by
         """
-        self.is_relayed = is_relayed
+        self.is_relayed, self.has_users = is_relayed, has_users
         self.seconds = seconds
         self.decoding = asyncio.Lock()
         self._largest, self._largest_shown = largest, max(largest, largest_shown)
@@ -180,6 +188,8 @@ class Bodies:
 
     def check(self, count: int, shape: Any) -> None:
         """Raise TooLargeError for so many bytes of a body of this shape."""
+        if count <= self._largest:
+            return
         shows = getattr(shape, "shows_media", False) and self._takes_media()
         most = self._largest_shown if shows else self._largest
         if count > most:
@@ -212,9 +222,12 @@ async def read_body(request: HttpRequest, shape: Any, decode: Callable[[bytearra
     may be.
     """
     bodies: Bodies = request.app.state["bodies"]
-    before = _length_before(request)
-    packed = packed_body(", ".join(request.headers.getall("content-encoding", [])))
-    length = request.headers.get("content-length", "")
+    headers, before, packed = request.headers, 0, None
+    if "x-relay-written" in headers:
+        before = _length_before(request)
+    if "content-encoding" in headers:
+        packed = packed_body(", ".join(headers.getall("content-encoding")))
+    length = headers.get("content-length", "")
     bodies.check(int(length) if length.isdecimal() else 0, shape)
     data = bytearray()
 
@@ -239,12 +252,12 @@ async def read_body(request: HttpRequest, shape: Any, decode: Callable[[bytearra
         if before:
             request.state.written_before = bytes(data[:before])
             del data[:before]
-        if len(data) <= _LARGE:
-            return decode(data)
-        # Decoding holds up the event loop: between large bodies others have a turn.
-        async with bodies.decoding:
-            await asyncio.sleep(_PAUSE_S)
-            return decode(data)
+        if len(data) > _LARGE:
+            # Decoding holds up the event loop: between large bodies others have a turn.
+            async with bodies.decoding:
+                await asyncio.sleep(_PAUSE_S)
+                return _read_whole(bodies, data, decode)
+        return _read_whole(bodies, data, decode)
     except TimeoutError:
         raise SlowBodyError(f"The body did not arrive in {bodies.seconds:g} s.") from None
     except InternalServerException:  # what Litestar calls it
@@ -252,6 +265,22 @@ async def read_body(request: HttpRequest, shape: Any, decode: Callable[[bytearra
     finally:
         request.state.body_bytes = len(data)
         bodies.release(len(data))
+
+
+def _read_whole(bodies: Bodies, data: bytearray, decode: Callable[[bytearray], T]) -> T:
+    record = current()
+    if bodies.has_users and record is not None and record.account.can_split:
+        record.account = account_for(_user_in(data))
+    return decode(data)
+
+
+def _user_in(data: bytearray) -> str:
+    """Who asks, as the client says; empty where it does not say, or not in JSON."""
+    try:
+        body = msgspec.json.decode(data, type=_Sender)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # it is refused, or a form
+        return ""
+    return str(body.user or (body.metadata or {}).get("user_id") or "")
 
 
 def _length_before(request: HttpRequest) -> int:

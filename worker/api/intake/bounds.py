@@ -64,11 +64,14 @@ def tokens_of(*, default: int | None, **given: int | None) -> int | None:
     given: the client's name for it -> its value. Raises RequestError that names the field, also one
     that does not count.
     """
-    values = {name: value for name, value in given.items() if value is not None}
-    for name, value in values.items():
+    first: int | None = None
+    for name, value in given.items():
+        if value is None:
+            continue
         if value < LEAST_COUNT:
             raise RequestError(f"{name} must be 0 or more, or {ANY} for no limit.", param=name)
-    first = next(iter(values.values()), default)
+        first = value if first is None else first
+    first = default if first is None else first
     return None if first is not None and first < 0 else first
 
 

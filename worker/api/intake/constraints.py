@@ -99,10 +99,13 @@ def constraint_of(*given: ConstraintFields) -> Constraint | None:
     It is not compiled yet. The log says what of a schema is not held. Raises RequestError, also
     where two fields ask for different answers.
     """
-    every = [made for fields in given if _forms_of(fields) != _NO_FORMS for made in _all(fields)]
-    telling = [made for made in every if made.text != _ANY_OBJECT.text] or every
-    if not telling:
+    every: list[Constraint] = []
+    for fields in given:
+        if _forms_of(fields) != _NO_FORMS:
+            every += _all(fields)
+    if not every:
         return None
+    telling = [made for made in every if made.text != _ANY_OBJECT.text] or every
     made = telling[0]
     for other in telling:
         if (other.kind, other.text) != (made.kind, made.text):

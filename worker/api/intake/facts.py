@@ -113,8 +113,14 @@ class NamedAdapter(Protocol):
 
 
 class ChosenAdapters(Protocol):
-    """What a request gets; model: the name that its answer gives the model"""
+    """What a request gets.
 
+    key    of its prompts; empty: no adapter counts
+    model  the name that its answer gives the model
+    """
+
+    @property
+    def key(self) -> bytes: ...
     @property
     def model(self) -> str: ...
     @property

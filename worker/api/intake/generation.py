@@ -63,7 +63,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def num_prompt_tokens(self) -> int:
-        return sum(len(prompt.tokens) for prompt in self.prompts)
+        return sum([len(prompt.tokens) for prompt in self.prompts])
 
     @property
     def multiplied_by(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from worker.errors import RequestError
 from worker.limits import MEDIA
@@ -14,8 +15,14 @@ _NAME = re.compile(
 )
 
 
-def parts_of(data: bytes | bytearray, content_type: str) -> dict[str, bytes]:
-    """Name -> content. Raises RequestError."""
+def parts_of(
+    data: bytes | bytearray, content_type: str, lists: Collection[str] = ()
+) -> dict[str, bytes]:
+    """Name -> content.
+
+    lists: names that may stand several times, of which the last counts
+    Raises RequestError.
+    """
     found = _BOUNDARY.search(content_type)
     if found is None:
         raise _wrong("its Content-Type names no boundary")
@@ -25,6 +32,7 @@ def parts_of(data: bytes | bytearray, content_type: str) -> dict[str, bytes]:
         raise _wrong("it has no part")
     at += len(line) - 2
     parts: dict[str, bytes] = {}
+    count = 0
     while not data.startswith(b"--", at):
         end = data.find(line, at)
         begin = data.find(b"\r\n\r\n", at, end)
@@ -34,9 +42,10 @@ def parts_of(data: bytes | bytearray, content_type: str) -> dict[str, bytes]:
         if name is None:
             raise _wrong("a part has no name")
         text = name[1].decode("utf-8", "replace")
-        if text in parts:
+        if text in parts and text not in lists:
             raise _wrong(f"two parts are named {text[:100]}")
-        if len(parts) > MEDIA.most:
+        count += 1
+        if count > MEDIA.most + 1:
             raise _wrong(f"it has more than {MEDIA.most + 1} parts")
         parts[text] = bytes(data[begin + 4 : end])
         at = end + len(line)

@@ -17,11 +17,10 @@ from worker import log
 from worker.api.intake.adapters import choice_of
 from worker.api.intake.body import HttpRequest, decode_json, hold_body, read_body, until_gone
 from worker.api.intake.constraints import ConstraintFields
-from worker.api.intake.delivery import Delivery, delivery_of
+from worker.api.intake.delivery import DIRECT, RELAY, RESUME, Delivery, delivery_of
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.generation import Generation
 from worker.api.intake.priority import named_priority, priority_of
-from worker.api.intake.tracing import wants_trace
 from worker.budget import UNBOUNDED, Budget, SlowWork
 from worker.engine.request import GenerationParams, Request
 from worker.engine.stream import Lane, Stream
@@ -40,6 +39,8 @@ from worker.requests.work import RequestWork
 
 # Fields of a body that hold its answer to a form.
 _FORMS = (*ConstraintFields.__struct_fields__, "tools")
+
+_EXPLAIN, _YES = "x-explain-cache", frozenset({"on", "true", "1", "yes"})
 
 # Of a body whose texts become tokens in the event loop, which then waits for 0.1 ms.
 _FEW_BYTES = 1024
@@ -167,31 +168,39 @@ class Preparing:
         choice, record = choice_of(body, facts.adapters), current()
         priority = priority_of(body, request)
         background = bool(getattr(body, "background", None))
-        delivery = delivery_of(request, facts.settings, background=background)
+        owner = "" if record is None else record.owner
+        delivery = Delivery(owner=owner) if owner else DIRECT
+        if background or RESUME in request.headers or RELAY in request.headers:
+            delivery = delivery_of(request, facts.settings, background=background)
         made = await self.make(request, body, make)
         if made.left_out:
             path = request.scope["path"] if record is None else record.route
             _log.warning("media are left out of a prompt", why=" ".join(made.left_out), path=path)
         names = () if record is None else record.unknown
-        unknown = tuple(f"{name} is not known here and was left out." for name in names)
+        params, warnings = made.params, made.warnings
+        if names:
+            warnings += tuple(f"{name} is not known here and was left out." for name in names)
+        if delivery.relay is not None:
+            params = _with_place(params)
         generation = msgspec.structs.replace(
             made,
-            prompts=tuple(map(choice.of, made.prompts)),
+            prompts=tuple(map(choice.of, made.prompts)) if choice.key else made.prompts,
             model=choice.model,
             priority=priority,
-            params=_with_place(made.params, delivery),
+            params=params,
             delivery=delivery,
-            warnings=made.warnings + unknown + made.left_out,
+            warnings=warnings + made.left_out,
         )
         requests = generation.requests()
-        facts.adapters.check_key(requests[0].prompt.key)
+        if choice.key:
+            facts.adapters.check_key(requests[0].prompt.key)
         stream = self.submit(requests, generation.multiplied_by, generation.copies)
         if record is not None and record.work is not None:
             record.work.tracer = tracer = PromptTracer(
                 self._recent, record.owner, requests, generation.copies, made.parts,
                 facts.vocab.spelled,
             )  # fmt: skip
-            if wants_trace(body, request):
+            if _wants_trace(body, request):
                 generation = msgspec.structs.replace(generation, tracer=tracer)
         return generation, stream
 
@@ -262,11 +271,9 @@ class Preparing:
         left = asyncio.ensure_future(until_gone(request.receive))
         if record is not None:
             record.prepare(left)
-        places = (body, getattr(body, "options", None))
-        formed = any(getattr(place, name, None) for place in places for name in _FORMS)
         try:
             with hold_body(request):
-                return await self._run("formed" if formed else "plain", make, left)
+                return await self._run(_pool_of(body), make, left)
         finally:
             left.cancel()
             if record is not None:
@@ -314,6 +321,15 @@ class Preparing:
         raise _wait_gone(left)
 
 
+def _pool_of(body: msgspec.Struct) -> _Pool:
+    """Where it begins."""
+    for fields in (body, getattr(body, "options", None)):
+        for name in _FORMS:
+            if getattr(fields, name, None):
+                return "formed"
+    return "plain"
+
+
 async def _unless(left: asyncio.Future[None], waits: Awaitable[T]) -> T:
     """What comes, if the client stays for it. Raises LeftError, CancelledError too."""
     task = asyncio.ensure_future(waits)
@@ -326,10 +342,19 @@ async def _unless(left: asyncio.Future[None], waits: Awaitable[T]) -> T:
         task.cancel()
 
 
-def _with_place(params: GenerationParams, delivery: Delivery) -> GenerationParams:
+def _wants_trace(body: msgspec.Struct, request: HttpRequest) -> bool:
+    """Whether a client wants to know why its prompt was read again: by the field, or by the header
+    where the body does not say."""
+    asked = getattr(body, "return_cache_trace", None)
+    if asked is None:
+        asked = request.headers.get(_EXPLAIN, "").strip().lower() in _YES
+    return bool(asked)
+
+
+def _with_place(params: GenerationParams) -> GenerationParams:
     """A relay must know where the draws of a seed are."""
     sampling = params.sampling
-    if delivery.relay is None or sampling.seed is None or sampling.is_greedy:
+    if sampling.seed is None or sampling.is_greedy:
         return params
     return msgspec.structs.replace(params, tells_place=True)
 

@@ -35,20 +35,19 @@ def priority_of(body: msgspec.Struct, request: HttpRequest) -> int:
 
 def named_priority(body: msgspec.Struct) -> int | None:
     """What a body says, or Ollama's options in it. Raises RequestError that names the field."""
-    asked = _priority_in(body)
-    return _priority_in(getattr(body, "options", None)) if asked is None else asked
-
-
-def _priority_in(body: object) -> int | None:
-    tier, tiers = getattr(body, "service_tier", None), getattr(body, "tiers", TIERS)
-    if tier is not None and tier not in tiers:
-        raise RequestError(
-            f"service_tier must be {', '.join(tiers[:-1])} or {tiers[-1]}.", param="service_tier"
-        )
-    priority = getattr(body, "priority", None)
-    if priority is not None:
-        return _in_bounds(priority, "priority")
-    return None if tier is None else _PRIORITIES.get(tier)
+    for fields in (body, getattr(body, "options", None)):
+        tier, tiers = getattr(fields, "service_tier", None), getattr(fields, "tiers", TIERS)
+        if tier is not None and tier not in tiers:
+            raise RequestError(
+                f"service_tier must be {', '.join(tiers[:-1])} or {tiers[-1]}.",
+                param="service_tier",
+            )
+        priority = getattr(fields, "priority", None)
+        if priority is not None:
+            return _in_bounds(priority, "priority")
+        if tier in _PRIORITIES:
+            return _PRIORITIES[tier]
+    return None
 
 
 def _integer(text: str) -> int | None:

@@ -60,10 +60,7 @@ def check_hopeless(text: str, size: int, facts: ModelFacts, param: str, budget: 
 
 def without_bos(text: str, facts: ModelFacts) -> str:
     """The text without a BOS that it spells, if the tokenizer adds one: there is one then."""
-    vocab = facts.vocab
-    if vocab.adds_bos and vocab.bos is not None:
-        return text.removeprefix(vocab.name(vocab.bos))
-    return text
+    return text.removeprefix(facts.vocab.bos_name) if facts.vocab.adds_bos else text
 
 
 def to_be_continued(
@@ -81,7 +78,7 @@ def to_be_continued(
     must_fit  the context holds it
     """
     vocab = facts.vocab
-    if must_fit:
+    if must_fit and len(text) > COUNTED.most:
         check_hopeless(text, len(text), facts, param, budget)
     if add_special:
         text = without_bos(text, facts)

@@ -18,6 +18,7 @@ from worker.api.intake.facts import ModelFacts
 from worker.api.intake.priority import TIERS
 from worker.budget import Budget
 from worker.engine.sampling import (
+    ALL_SAMPLERS,
     INFILL,
     LIMITS,
     SAMPLERS,
@@ -161,7 +162,8 @@ def sampling_of(
     params = facts.sampling
     for each in (*reversed(more), fields):
         params = _over(params, each, facts, budget)
-    params = params.with_samplers()
+    if params.samplers != ALL_SAMPLERS:
+        params = params.with_samplers()
     constraint = constraint_of(fields, *more) or params.constraint
     if constraint is not None:
         facts.guides.prepare(constraint, budget)

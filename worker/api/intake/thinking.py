@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -72,6 +73,14 @@ class ChatFields(SamplingFields, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
 
 
+# What the functions below look at; mostly a body says nothing of it.
+_said_in = attrgetter(
+    "reasoning", "reasoning_effort", "think", "thinking", "enable_thinking", "thinking_budget",
+    "chat_template_kwargs", "output_config",
+)  # fmt: skip
+_NOTHING = _said_in(ChatFields())
+
+
 def thinking_of(
     *bodies: ChatFields,
     settings: Settings = _NOTHING_SAID,
@@ -91,6 +100,7 @@ def thinking_of(
             f"reasoning_format must be one of {', '.join(FORMATS)}.", param="reasoning_format"
         )
     is_on = effort = None
+    bodies = tuple(body for body in bodies if _said_in(body) != _NOTHING)
     for body in bodies:
         for word in _words(body):
             if word is not None:

@@ -78,7 +78,12 @@ class ChatAnswer(Answer[ChatChoice]):
             choices = [self.silent()]
         choices[0].logprobs = logprobs
         if not self._has_role:
-            self._add_role(choices[0])
+            self._has_role = True
+            spoken = choices[0].delta
+            assert not isinstance(spoken, UnsetType)
+            spoken.role = ROLE
+            if spoken.content is UNSET:
+                spoken.content = None
         choices[-1].finish_reason = self._said.finish_reason
         return choices
 
@@ -101,14 +106,6 @@ class ChatAnswer(Answer[ChatChoice]):
             logprobs=ChatLogprobs(self._scores) if self._wants_scores else None,
             finish_reason=said.finish_reason,
         )
-
-    def _add_role(self, choice: ChatChoice) -> None:
-        self._has_role = True
-        spoken = choice.delta
-        assert not isinstance(spoken, UnsetType)
-        spoken.role = ROLE
-        if spoken.content is UNSET:
-            spoken.content = None
 
     def _delta_of(self, event: Content | Thought | CallBegun | Arguments) -> ChatDelta:
         match event:

@@ -71,15 +71,20 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
         self._answers = dict(zip(stream.ids, answers, strict=True))
         self._include_usage = bool(options and options.include_usage)
         self._times_all = bool(body.timings_per_token)
-        self._ids: dict[str, list[int]] = {name: [] for name in stream.ids if body.return_token_ids}
+        self._ids: dict[str, list[int]] = {}
+        if body.return_token_ids:
+            self._ids = {name: [] for name in stream.ids}
         self._usage_always = self._include_usage and bool(
             options and options.continuous_usage_stats
         )
         self._tally = Tally(generation.num_prompt_tokens, stream.ids, generation.copies)
-        notes: dict[str, Any] = {"truncated": generation.truncated, "warnings": generation.warnings}
+        self._notes: dict[str, Any] = {}
+        if generation.truncated:
+            self._notes["truncated"] = generation.truncated
+        if generation.warnings:
+            self._notes["warnings"] = generation.warnings
         if body.service_tier is not None:
-            notes["service_tier"] = tier_of(generation.priority)
-        self._notes = {name: told for name, told in notes.items() if told}
+            self._notes["service_tier"] = tier_of(generation.priority)
         self._untold = self._notes  # in no event yet
         self.head: dict[str, Any] = {
             "id": self.prefix + self.name,

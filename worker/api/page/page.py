@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from worker.errors import ForbiddenError
-from worker.http import paths
 from worker.http.replies import WholeAnswer
 
 _HERE = Path(__file__).parent
@@ -61,15 +60,11 @@ def _source_of(text: str) -> str:
 
 
 def is_wanted(scope: Any) -> bool:
-    """Whether a request is for the page: who asks for `/` and would rather have HTML than JSON.
+    """Whether a request for `/` is for the page: it would rather have HTML than JSON.
 
     A browser says so; curl and programs send `*/*` or nothing, and get health.
     """
-    return (
-        scope["path"] == paths.PAGE
-        and scope["method"] in ("GET", "HEAD")
-        and _quality(scope, "html") > _quality(scope, "json")
-    )
+    return scope["method"] in ("GET", "HEAD") and _quality(scope, "html") > _quality(scope, "json")
 
 
 def _quality(scope: Any, kind: str) -> float:

@@ -131,14 +131,19 @@ async def listed_input(
     """Its own input, without that of the responses before it."""
     if not limit.isdecimal() or not 1 <= int(limit[:9]) <= _PAGE:
         raise RequestError(f"limit must be from 1 to {_PAGE}.", param="limit")
+    if order not in ("asc", "desc"):
+        raise RequestError("order must be asc or desc.", param="order")
     items = stored.inputs(response_id, current_owner())
-    if order != "asc":
+    if order == "desc":
         items.reverse()
-    start = next((place + 1 for place, item in enumerate(items) if item["id"] == after), 0)
+    ids = [item["id"] for item in items]
+    if after and after not in ids:
+        raise RequestError("after names no item of this input.", param="after")
+    start = ids.index(after) + 1 if after else 0
     page = items[start : start + int(limit)]
-    ids = [item["id"] for item in page] or [None]
+    first, last = (page[0]["id"], page[-1]["id"]) if page else (None, None)
     has_more = len(items) > start + len(page)
-    return json_response(ListedInput(page, ids[0], ids[-1], has_more))
+    return json_response(ListedInput(page, first, last, has_more))
 
 
 @delete("/v1/responses/{response_id:str}", status_code=200, summary="Delete a stored response")

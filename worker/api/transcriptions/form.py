@@ -35,6 +35,8 @@ _UNTOLD = {
     "timestamp_granularities[]": "the model tells no times of words",
     "include[]": "logprobs are told by /v1/chat/completions",
 }
+# Those that clients send once for each value.
+_LISTS = frozenset({*_UNTOLD, "include", "known_speaker_names[]", "known_speaker_references[]"})
 # OpenAI's own, which change nothing here.
 _HARMLESS = frozenset({"chunking_strategy", "user"})
 
@@ -43,7 +45,7 @@ def read_form(data: bytearray, content_type: str) -> TranscriptionRequest:
     """Raises RequestError that names the field."""
     if not content_type.strip().lower().startswith(MEDIA_TYPE):
         raise RequestError(f"The body must be {MEDIA_TYPE}.", hint="Send the sound as its file.")
-    parts = parts_of(data, content_type)
+    parts = parts_of(data, content_type, _LISTS)
     sound = parts.pop(PARAM, b"")
     if not sound:
         raise RequestError("file is missing.", param=PARAM, hint="Send a sound: WAV, MP3 or FLAC.")

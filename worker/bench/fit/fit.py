@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import math
-import re
 import tempfile
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 import numpy as np
 
-from worker.bench.fit.choice import EncodingOption, choose
+from worker.bench.fit.estimate import (
+    ALIGNMENT,
+    KINDS,
+    Estimate,
+    factors_of,
+    kind_of,
+    kinds_for,
+    large_probes,
+    probe_groups,
+    quantized_part,
+    size_in,
+)
 from worker.bench.fit.jobs import (
     FitJob,
     MatrixJob,
     MatrixMade,
     MixScoreJob,
     ProbeJob,
-    ProbeMade,
     WeighJob,
     ask,
 )
@@ -30,7 +39,7 @@ from worker.bench.sections import Divergence
 from worker.errors import BackendError, ModelFileError, UsageError
 from worker.files import check_room
 from worker.gguf.header import Header, TensorInfo
-from worker.gguf.imatrix import Importance, read_collected, read_imatrix
+from worker.gguf.imatrix import read_collected, read_imatrix
 from worker.gguf.quant import ENCODINGS, FILE_TYPES
 from worker.gguf.reader import align
 from worker.gguf.splits import open_header
@@ -42,29 +51,8 @@ from worker.model.config import ModelConfig, load_config
 from worker.settings import Settings
 
 CHUNK = 512
-_ALIGNMENT = 32
 _KEY_BYTES = 2048  # of the keys that a file gets beside those of its source
 _PIECE = 1500  # characters of a piece of text; of three, one is for the measurement
-# What a tensor may become, and what presets use. Those on the right of 2 bits need importance.
-_KINDS = (
-    "IQ2_XS",
-    "IQ2_S",
-    "Q2_K",
-    "IQ3_XXS",
-    "Q3_K",
-    "IQ3_S",
-    "IQ4_XS",
-    "IQ4_NL",
-    "Q4_0",
-    "Q4_1",
-    "Q4_K",
-    "Q5_0",
-    "Q5_1",
-    "Q5_K",
-    "Q6_K",
-    "Q8_0",
-)
-_GUIDED = frozenset({"IQ2_XS", "IQ2_S", "IQ3_XXS"})
 _PRESETS = (
     "IQ2_S",
     "IQ2_M",
@@ -91,17 +79,14 @@ _PRESETS = (
     "Q8_0",
 )
 _RIVALS = 2  # presets that are made and measured
+_MIXES = 1 + _RIVALS
 _BITS_BELOW, _BITS_ABOVE = 1.3, 0.6  # of a preset's own encoding, beside the bits that are wanted
-_PROBE_BITS = 3.5
-_SOME = 8_000_000  # weights that are rounded in each encoding to scale its errors
-_NOISE = 1e-6  # nats; less says nothing of an encoding
 _ROWS = 128  # of a tensor that are rounded for the estimate
 _PROBE_WINDOW = 256
-_PROBE_WINDOWS = (12, 48)  # the fewest, and the most where each tensor has a probe of its own
-_PROBE_SHARE, _SCORE_SHARE = 0.4, 0.3  # of the time
+_PROBE_WINDOWS = (8, 48)  # the fewest, and the most where each tensor has a probe of its own
+_PROBE_SHARE, _SCORE_SHARE = 0.4, 0.2  # of the time
 _SLOWER = 1.5  # a probe beside the matrix, for a token
 _ORIGIN = "fit "  # of a matrix that a fit computed
-_BLOCK = re.compile(r"blk\.(\d+)\.")
 
 T = TypeVar("T")
 
@@ -182,62 +167,6 @@ class FitReport(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-class Estimate:
-    """What each tensor takes and harms in each encoding.
-
-    fixed  bytes of the file that no choice changes
-    """
-
-    def __init__(
-        self,
-        tensors: Mapping[str, TensorInfo],
-        errors: Mapping[str, Mapping[str, float]],
-        factors: Mapping[str, float],
-        fixed: int,
-    ) -> None:
-        self._tensors, self._errors, self._factors, self.fixed = tensors, errors, factors, fixed
-        self.names = tuple(errors)
-        self.options = [self._options(name) for name in self.names]
-
-    def _options(self, name: str) -> list[EncodingOption]:
-        """Encodings of a tensor that no other one of its beats in bytes and harm."""
-        own = ENCODINGS[self._tensors[name].type].name
-        every = [
-            EncodingOption(kind, size_in(self._tensors[name], kind), self.harm(name, kind))
-            for kind in (*self._errors[name], own)
-        ]
-        every.sort(key=lambda option: (option.nbytes, option.harm))
-        front: list[EncodingOption] = []
-        for option in every:
-            if not front or option.harm < front[-1].harm:
-                front.append(option)
-        return front
-
-    def harm(self, name: str, kind: str) -> float:
-        """Nats that the tensor adds in that encoding."""
-        if kind == ENCODINGS[self._tensors[name].type].name or kind in ("F32", "F16", "BF16"):
-            return 0.0
-        return self._factors[name] * self._errors[name][kind]
-
-    def total(self, encodings: Mapping[str, str]) -> float:
-        """Nats of a mix; NaN if an encoding of its was not looked at."""
-        try:
-            return sum(self.harm(name, encodings[name]) for name in self.names)
-        except KeyError:
-            return math.nan
-
-    def best(self, nbytes: int) -> dict[str, str]:
-        """The mix with the least harm in a file of so many bytes. Raises ValueError."""
-        chosen = choose(self.options, nbytes - self.fixed)
-        return {name: option.encoding for name, option in zip(self.names, chosen, strict=True)}
-
-
-def size_in(tensor: TensorInfo, kind: str) -> int:
-    """Bytes of a tensor in a file, in that encoding."""
-    encoding = ENCODINGS[NUMBERS[kind]]
-    return align(tensor.elements // encoding.block * encoding.nbytes, _ALIGNMENT)
-
-
 def split_texts(texts: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
     """The parts for the matrix and the probes, and the text that nothing is chosen by.
 
@@ -268,7 +197,9 @@ class BestFit:
         self._calibration, self._held_out = split_texts(options.texts)
         self._window = min(CHUNK, self.config.context or CHUNK)
         self._token_s = 0.0  # of the matrix
-        self._probe_windows = _PROBE_WINDOWS[0]
+        self._weight_s = 0.0  # of rounding
+        self._probe_windows, self._more_probes = _PROBE_WINDOWS[0], 0
+        self._plain = self._imatrix = options.source
 
     def events(self) -> Generator[Said | At | FitReport]:
         """Run it; the report comes last. Raises WorkerError; the target is there whole, or not at
@@ -281,7 +212,7 @@ class BestFit:
             work = Path(scratch)
             estimate, imatrix, probes = yield from self.estimate(work)
             wanted = self._bytes_wanted()
-            encodings = estimate.best(wanted)
+            encodings, presets = yield from self.choice(estimate, imatrix, wanted)
             recipe = MixRecipe(
                 format=FORMAT,
                 type=label_of(encodings, self._elements()),
@@ -291,11 +222,11 @@ class BestFit:
                 dataset=options.dataset,
                 budget=wanted,
             )
-            fit = self.mix_of("fit", estimate, encodings)
-            presets = yield from self._presets(estimate, imatrix, wanted, fit.bits)
-            better = None
+            fit, better = self.mix_of("fit", estimate, encodings), None
             if not options.dry_run:
-                fit, presets, better = yield from self._measure(work, recipe, imatrix, fit, presets)
+                fit, presets, better = yield from self._measure(
+                    work, recipe, imatrix, fit, list(presets)
+                )
         yield FitReport(
             source=str(options.source),
             target=str(options.target),
@@ -417,17 +348,12 @@ class BestFit:
             )
         candidates = {name: kinds_for(each, importance) for name, each in tensors.items()}
         fixed = self._overhead() + sum(
-            align(tensor.nbytes, _ALIGNMENT)
+            align(tensor.nbytes, ALIGNMENT)
             for tensor in self.header.tensors
             if tensor.name not in tensors
         )
         self._check_size(fixed, tensors, candidates)
-        groups = self._groups(tensors, candidates)
-        more = "" if options.dry_run else f", then the file and {_RIVALS} presets are measured"
-        yield Said(
-            f"about {minutes(self._expected_s(len(groups)))}: {len(tensors)} tensors, "
-            f"{len(groups)} probes{more}"
-        )
+        begun = time.monotonic()
         errors = yield from self._job(
             "estimating errors",
             WeighJob(
@@ -439,25 +365,40 @@ class BestFit:
             ),
             dict[str, dict[str, float]],
         )
-        made = yield from self._probe("probing tensors", plain, imatrix, groups)
-        factors = factors_of(groups, made)
-        some = self._some(tensors)
-        checks = tuple({name: kind for name in some if kind in candidates[name]} for kind in _KINDS)
-        again = yield from self._probe(
-            "probing encodings", plain, imatrix, tuple(filter(None, checks))
+        self._weight_s = (time.monotonic() - begun) / sum(
+            min(each.elements, _ROWS * each.shape[0]) * len(candidates[each.name])
+            for each in tensors.values()
         )
-        scaled = scale_kinds(errors, factors, [check for check in checks if check], again)
-        return Estimate(tensors, scaled, factors, fixed), imatrix, len(groups) + len(again)
+        self._plain, self._imatrix = plain, imatrix
+        groups = self._groups(tensors, candidates)
+        more = "" if options.dry_run else f", then the file and {_RIVALS} presets are measured"
+        yield Said(
+            f"about {minutes(self._expected_s(len(groups), tensors))}: {len(tensors)} tensors, "
+            f"{len(groups)} probes{more}"
+        )
+        made = yield from self._probe("probing tensors", groups)
+        factors = factors_of(groups, made, errors)
+        single = large_probes(groups, made, candidates, self._more_probes)
+        again = (yield from self._probe("probing encodings", single)) if single else []
+        for group, kld in zip(single, again, strict=True):
+            ((name, kind),) = group.items()
+            errors[name][kind] = max(0.0, kld) / factors[name]
+        return Estimate(tensors, errors, factors, fixed), imatrix, len(groups) + len(again)
 
-    def _some(self, tensors: Mapping[str, TensorInfo]) -> list[str]:
-        """Tensors of all kinds and layers, of no more weights than are soon rounded."""
-        left, found = _SOME, list[str]()
-        rng = np.random.default_rng(0)
-        for name in map(str, rng.permutation(sorted(tensors))):
-            if tensors[name].elements <= left or not found:
-                found.append(name)
-                left -= tensors[name].elements
-        return found
+    def choice(
+        self, estimate: Estimate, imatrix: Path, nbytes: int
+    ) -> FitEvents[tuple[dict[str, str], list[Mix]]]:
+        """The encodings for so many bytes: the mix with the least estimate, or a preset that
+        diverges less from the source on the text of the probes; and the presets."""
+        best = estimate.best(nbytes)
+        bits = self.mix_of("fit", estimate, best).bits
+        presets = yield from self._presets(estimate, imatrix, nbytes, bits)
+        rivals = [
+            {name: encodings[name] for name in estimate.names} for _, encodings in presets[:_RIVALS]
+        ]
+        mixes = [best, *rivals]
+        made = yield from self._probe("comparing mixes", tuple(map(quantized_part, mixes)))
+        return mixes[int(np.argmin(made))], [mix for mix, _ in presets]
 
     def _plain_source(self, work: Path) -> FitEvents[Path]:
         """The source, or what it is in F16: probes exchange its weights in memory."""
@@ -499,43 +440,40 @@ class BestFit:
     ) -> tuple[dict[str, str], ...]:
         """Tensors that share a factor: of one kind, in neighbouring layers, as many groups as
         there is time for."""
-        cost = self._token_s * _SLOWER * _PROBE_WINDOW
-        cost *= _PROBE_WINDOWS[0]
-        affordable = self._options.seconds * _PROBE_SHARE / cost
-        kinds: dict[str, list[str]] = {}
-        for name in tensors:
-            kinds.setdefault(_BLOCK.sub("", name), []).append(name)
-        bands = max(1, int(affordable / len(kinds)))
-        groups: list[dict[str, str]] = []
-        for names in kinds.values():
-            names.sort(key=layer_of)
-            groups += [
-                {str(name): _coarse(candidates[str(name)]) for name in part}
-                for part in np.array_split(np.array(names), min(bands, len(names)))
-            ]
-        self._probe_windows = max(
-            _PROBE_WINDOWS[0],
-            min(_PROBE_WINDOWS[1], int(affordable * _PROBE_WINDOWS[0] / len(groups))),
-        )
-        return tuple(groups)
+        weights = sum(tensor.elements for tensor in tensors.values())
+        room = self._options.seconds * _PROBE_SHARE - self._weight_s * weights
+        affordable = int(room / self._probe_s(_PROBE_WINDOWS[0])) - _MIXES
+        bands = (affordable - len(KINDS)) // len({kind_of(name) for name in tensors})
+        groups = probe_groups(candidates, max(1, bands))
+        self._more_probes = max(0, affordable - len(groups))
+        windows = int(room / self._probe_s(len(groups) + len(KINDS) + _MIXES))
+        self._probe_windows = min(max(windows, _PROBE_WINDOWS[0]), _PROBE_WINDOWS[1])
+        return groups
 
-    def _expected_s(self, probes: int) -> float:
-        cost = self._token_s * _SLOWER * _PROBE_WINDOW * self._probe_windows
-        cost *= probes + 1 + len(_KINDS)
+    def _probe_s(self, windows: int) -> float:
+        return self._token_s * _SLOWER * _PROBE_WINDOW * windows
+
+    def _expected_s(self, probes: int, tensors: Mapping[str, TensorInfo]) -> float:
+        weights = sum(tensor.elements for tensor in tensors.values())
+        largest = max(tensor.elements for tensor in tensors.values())
+        more = min(self._more_probes, len(KINDS))
+        cost = self._probe_s(self._probe_windows) * (1 + probes + more + _MIXES)
+        cost += self._weight_s * (weights * (1 + _MIXES) + largest * more)
         if self._options.dry_run:
             return cost
-        return cost + self._token_s * _SLOWER * self._window * self._windows() * (_RIVALS + 2)
+        cost += self._weight_s * weights * _MIXES
+        return cost + self._token_s * _SLOWER * self._window * self._windows() * (1 + _MIXES)
 
     def _windows(self) -> int:
         """Windows of the held-out text that there is time for."""
-        cost = self._token_s * _SLOWER * self._window * (_RIVALS + 2)
+        cost = self._token_s * _SLOWER * self._window * (1 + _MIXES)
         return max(4, int(self._options.seconds * _SCORE_SHARE / cost))
 
     def _presets(
         self, estimate: Estimate, imatrix: Path, nbytes: int, bits: float
-    ) -> FitEvents[list[Mix]]:
-        """Presets of at most that size, the best by the estimate first."""
-        found: list[Mix] = []
+    ) -> FitEvents[list[tuple[Mix, dict[str, str]]]]:
+        """Presets of at most that size with their encodings, the best by the estimate first."""
+        found: list[tuple[Mix, dict[str, str]]] = []
         near = [
             name for name in _PRESETS if bits - _BITS_BELOW <= _bits_of(name) <= bits + _BITS_ABOVE
         ]
@@ -546,8 +484,8 @@ class BestFit:
                 made = plan(self._options.source, name, threads=1, options=options)
                 mix = self.mix_of(name, estimate, made.encodings)
                 if mix.file_bytes <= nbytes and not made.needs_imatrix:
-                    found.append(mix)
-        found.sort(key=lambda mix: math.inf if math.isnan(mix.estimate) else mix.estimate)
+                    found.append((mix, made.encodings))
+        found.sort(key=lambda each: _or_infinite(each[0].estimate))
         return found
 
     def _measure(
@@ -594,19 +532,18 @@ class BestFit:
         )
         return (yield from self._job(doing, job, Divergence))
 
-    def _probe(
-        self, doing: str, plain: Path, imatrix: Path, groups: tuple[dict[str, str], ...]
-    ) -> FitEvents[list[ProbeMade]]:
+    def _probe(self, doing: str, groups: tuple[dict[str, str], ...]) -> FitEvents[list[float]]:
         job = ProbeJob(
-            path=str(plain),
+            path=str(self._plain),
             settings=self._options.settings,
-            imatrix=str(imatrix),
+            imatrix=str(self._imatrix),
             text="\n".join(self._calibration),
             groups=groups,
             window=min(_PROBE_WINDOW, self._window),
             windows=self._probe_windows,
+            threads=self._options.threads,
         )
-        return self._job(doing, job, list[ProbeMade])
+        return self._job(doing, job, list[float])
 
     def _job(self, doing: str, job: FitJob, kind: type[T]) -> FitEvents[T]:
         shares = ask(job, kind)
@@ -619,67 +556,9 @@ class BestFit:
                     return end.value
 
 
-def kinds_for(tensor: TensorInfo, importance: Importance) -> tuple[str, ...]:
-    """Encodings whose blocks fit the tensor's rows, and that llama.cpp makes of it."""
-    is_known = tensor.name in importance.entries
-    return tuple(
-        kind
-        for kind in _KINDS
-        if tensor.shape[0] % ENCODINGS[NUMBERS[kind]].block == 0
-        and (is_known or kind not in _GUIDED)
-    )
-
-
-def _coarse(kinds: tuple[str, ...]) -> str:
-    """The encoding of a probe: coarse enough to be measured, fine enough to be in proportion."""
-    return min(kinds, key=lambda kind: abs(ENCODINGS[NUMBERS[kind]].bits - _PROBE_BITS))
-
-
 def _bits_of(preset: str) -> float:
     base = next(base for label, base in FILE_TYPES.values() if label == preset)
     return ENCODINGS[NUMBERS[base]].bits
-
-
-def layer_of(name: str) -> int:
-    """The layer in a tensor's name; -1: none."""
-    match = _BLOCK.match(name)
-    return int(match[1]) if match else -1
-
-
-def factors_of(groups: tuple[dict[str, str], ...], made: list[ProbeMade]) -> dict[str, float]:
-    """GgmlTensor -> nats for a unit of its error, by its group's probe.
-
-    A probe that shows nothing gets the smallest factor of all: nothing is without harm.
-    """
-    found = [max(0.0, probe.kld) / probe.error if probe.error else 0.0 for probe in made]
-    least = min((factor for factor in found if factor > 0), default=1.0)
-    return {
-        name: max(factor, least)
-        for group, factor in zip(groups, found, strict=True)
-        for name in group
-    }
-
-
-def scale_kinds(
-    errors: Mapping[str, Mapping[str, float]],
-    factors: Mapping[str, float],
-    groups: Sequence[Mapping[str, str]],
-    made: Sequence[ProbeMade],
-) -> dict[str, dict[str, float]]:
-    """The errors, times what many tensors in one encoding harm beside their estimate.
-
-    The quantizer searches for what makes these errors small, the harder the fewer bits there are,
-    so they flatter some encodings.
-    """
-    scales: dict[str, float] = {}
-    for group, probe in zip(groups, made, strict=True):
-        kind = next(iter(group.values()))
-        expected = sum(factors[name] * errors[name][kind] for name in group)
-        scales[kind] = probe.kld / expected if probe.kld > _NOISE and expected else 1.0
-    return {
-        name: {kind: error * scales.get(kind, 1.0) for kind, error in found.items()}
-        for name, found in errors.items()
-    }
 
 
 def label_of(encodings: Mapping[str, str], elements: Mapping[str, int]) -> str:
@@ -692,6 +571,10 @@ def label_of(encodings: Mapping[str, str], elements: Mapping[str, int]) -> str:
         if labels and ENCODINGS[NUMBERS[kind]].quantized:
             return next((label for label in labels if label.endswith("_M")), labels[0])
     return "Q8_0"
+
+
+def _or_infinite(estimate: float) -> float:
+    return math.inf if math.isnan(estimate) else estimate
 
 
 def _with_measure(mix: Mix, found: Divergence, nbytes: int) -> Mix:

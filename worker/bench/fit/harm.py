@@ -11,12 +11,19 @@ matrix. llama.cpp's quantizer minimises the same sum within a block, and the sec
 for layers, has E[x xᵀ] where this has its diagonal.
 
 The divergence of the model from itself, small as it is, is quadratic in the outputs' errors: what
-a tensor adds is s(W) e(W, encoding). The factor s(W) is measured (`probes.py`).
+a tensor adds is s(W) e(W, encoding). The factor s(W) is measured (`probes.py`), for several tensors
+of one kind at once. It is the more alike among them if the error has the unit
+
+    e(W, encoding) / √(Σ_r Σ_c E[x_c²] W_rc²)
+
+between the absolute error and the relative one: activations grow from layer to layer, and so does
+what later layers bear.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -34,7 +41,7 @@ from worker.llama.rounding import NUMBERS, FloatRows, decode, round_rows
 
 
 def weigh(job: WeighJob, report: Callable[[float], None]) -> dict[str, dict[str, float]]:
-    """GgmlTensor -> encoding -> its error, estimated from evenly spaced rows."""
+    """Tensor -> encoding -> its error, estimated from evenly spaced rows."""
     header, importance = open_header(Path(job.path)), read_imatrix(job.imatrix)
     tensors = [tensor for tensor in header.tensors if tensor.name in job.candidates]
     done, found = 0, dict[str, dict[str, float]]()
@@ -50,23 +57,25 @@ def weigh(job: WeighJob, report: Callable[[float], None]) -> dict[str, dict[str,
 def _weigh(
     header: Header, importance: Importance, job: WeighJob, tensor: TensorInfo
 ) -> dict[str, float]:
-    errors = dict.fromkeys(job.candidates[tensor.name], 0.0)
+    errors, outputs = dict.fromkeys(job.candidates[tensor.name], 0.0), 0.0
     _, height, experts = (*tensor.shape, 1, 1)[:3]
     wanted = max(1, min(height, job.rows // experts))
     chosen = np.arange(wanted) * height // wanted
     for expert in range(experts):
         columns = columns_of(importance, tensor, expert)
         rows = rows_of(header, tensor, expert * height + chosen)
+        outputs += _weighted_sum(rows, columns)
         for name in errors:
-            errors[name] += error_of(rows, NUMBERS[name], columns) * height / wanted
-    return errors
+            rounded = round_rows(NUMBERS[name], rows, columns)
+            errors[name] += _weighted_sum(rows - rounded, columns)
+    unit = math.sqrt(outputs * wanted / height) or 1.0
+    return {name: error / unit for name, error in errors.items()}
 
 
-def error_of(rows: FloatRows, number: int, columns: FloatRows | None) -> float:
-    """The weighted squared error of rows in a tensor type."""
-    squares = np.square(rows - round_rows(number, rows, columns), dtype=np.float64)
-    weights = np.ones(rows.shape[1]) if columns is None else columns
-    return float(squares.sum(axis=0) @ weights)
+def _weighted_sum(rows: FloatRows, columns: FloatRows | None) -> float:
+    """The sum of squares, each times the importance of its column."""
+    squares = np.square(rows, dtype=np.float64).sum(axis=0)
+    return float(squares.sum() if columns is None else squares @ columns)
 
 
 def columns_of(importance: Importance, tensor: TensorInfo, expert: int) -> FloatRows | None:

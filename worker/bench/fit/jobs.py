@@ -76,7 +76,7 @@ class ProbeJob(msgspec.Struct, frozen=True, kw_only=True, tag="probe"):
 
     groups   tensor -> encoding; each group is measured by itself
     windows  of the text, at most
-    seconds  that the probes may take: what has no time is not measured
+    threads  that round
     """
 
     path: str
@@ -86,13 +86,7 @@ class ProbeJob(msgspec.Struct, frozen=True, kw_only=True, tag="probe"):
     groups: tuple[dict[str, str], ...]
     window: int
     windows: int
-
-
-class ProbeMade(msgspec.Struct, frozen=True):
-    """A group's divergence in nats, and its error as `harm.py` defines it."""
-
-    kld: float
-    error: float
+    threads: int
 
 
 class MixScoreJob(msgspec.Struct, frozen=True, kw_only=True, tag="score"):
@@ -111,7 +105,7 @@ FitJob = MatrixJob | WeighJob | ProbeJob | MixScoreJob
 Sections = {
     MatrixJob: MatrixMade,
     WeighJob: dict[str, dict[str, float]],
-    ProbeJob: list[ProbeMade],
+    ProbeJob: list[float],
     MixScoreJob: Divergence,
 }
 Frame = Progress | Failure | Result

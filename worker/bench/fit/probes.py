@@ -1,15 +1,18 @@
-"""What a tensor's error does to the model: the divergence of a model in which only some tensors
-are coarse. They are exchanged in memory, so a probe takes no file."""
+"""What a tensor's error does to the model: the divergence of a model in which some tensors are
+coarse, or all. They are exchanged in memory, so a probe takes no file."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from worker.bench.fit.harm import columns_of, stored_rows
-from worker.bench.fit.jobs import ProbeJob, ProbeMade
+from worker.bench.fit.jobs import ProbeJob
 from worker.bench.fit.model import open_observed
 from worker.bench.quality.reference import RowShape, condense
 from worker.bench.quality.scoring import compare
@@ -22,19 +25,21 @@ from worker.llama.graph import WeightFinder
 from worker.llama.rounding import NUMBERS, decode, encode
 
 _BLOCK = 1 << 22  # numbers of a tensor that are exchanged at once
+_FIRST = 32  # tokens of a window that are context alone; probes share them, so more are not needed
 # A reference's rows are kept in part: probes are compared with each other, on the same part.
 _HEAD, _DRAWN = 2048, 64
 
 
-def probe(job: ProbeJob, report: Callable[[float], None]) -> list[ProbeMade]:
-    """Each group's divergence and error. Raises BackendError."""
+def probe(job: ProbeJob, report: Callable[[float], None]) -> list[float]:
+    """Each group's divergence, in nats. Raises BackendError."""
     header, importance = open_header(Path(job.path)), read_imatrix(job.imatrix)
     tensors = {tensor.name: tensor for tensor in header.tensors}
-    finder, found = WeightFinder(), list[ProbeMade]()
+    finder, found = WeightFinder(), list[float]()
     vocab_rows = chunk_outputs(int(_vocab_size(header)), job.window)
     path = Path(job.path)
     with open_observed(path, job.settings, job.window, vocab_rows, finder.callback) as backend:
         windows = cut(job.text, backend.vocab, job.window, job.windows)
+        windows = msgspec.structs.replace(windows, first=min(_FIRST, windows.first))
         size = backend.vocab_size
         shape = (
             RowShape(head=size, drawn=0) if size <= _HEAD else RowShape(head=_HEAD, drawn=_DRAWN)
@@ -55,17 +60,20 @@ def probe(job: ProbeJob, report: Callable[[float], None]) -> list[ProbeMade]:
             ]
             return float(np.concatenate(scores).mean())
 
-        for group in job.groups:
-            if missing := [name for name in group if name not in finder.places]:
-                raise BackendError(f"llama.cpp does not compute with {missing[0]}.")
-            error = sum(
-                exchange(finder, header, tensors[name], importance, NUMBERS[encoding])
-                for name, encoding in group.items()
-            )
-            found.append(ProbeMade(divergence(), error))
-            for name in group:
-                restore(finder, header, tensors[name])
-            report(len(found) / len(job.groups))
+        now = dict[str, str]()  # tensors that are not as in the file
+        with ThreadPoolExecutor(job.threads) as pool:
+            swap = functools.partial(exchange, pool, job.threads, finder, header, importance)
+            for group in job.groups:
+                if missing := [name for name in group if name not in finder.places]:
+                    raise BackendError(f"llama.cpp does not compute with {missing[0]}.")
+                for name in now.keys() - group.keys():
+                    restore(finder, header, tensors[name])
+                for name, kind in group.items():
+                    if now.get(name) != kind:
+                        swap(tensors[name], NUMBERS[kind])
+                now = group
+                found.append(divergence())
+                report(len(found) / len(job.groups))
     return found
 
 
@@ -75,26 +83,33 @@ def _vocab_size(header: Header) -> int:
 
 
 def exchange(
-    finder: WeightFinder, header: Header, tensor: TensorInfo, importance: Importance, number: int
-) -> float:
-    """Give the loaded tensor what rounding makes of it; returns its error."""
-    stored, columns = stored_rows(header, tensor), tensor.shape[0]
-    step, error = max(1, _BLOCK // columns), 0.0
-    for start in range(0, len(stored), step):
+    pool: ThreadPoolExecutor,
+    threads: int,
+    finder: WeightFinder,
+    header: Header,
+    importance: Importance,
+    tensor: TensorInfo,
+    number: int,
+) -> None:
+    """Give the loaded tensor what rounding makes of it."""
+    stored, columns, height = stored_rows(header, tensor), tensor.shape[0], tensor.shape[1]
+    step = max(1, _BLOCK // threads // columns)
+
+    def one(begin: int) -> None:
         # A block has rows of one expert.
-        stop = min(start + step, len(stored), start - start % tensor.shape[1] + tensor.shape[1])
-        for begin, end in ((start, stop), (stop, min(start + step, len(stored)))):
-            if begin == end:
-                continue
-            weights = columns_of(importance, tensor, begin // tensor.shape[1])
-            rows = decode(tensor.type, np.array(stored[begin:end]).reshape(-1), columns)
-            rows = np.ascontiguousarray(rows)
-            rounded = decode(number, encode(number, rows, weights), columns)
-            squares = np.square(rows - rounded, dtype=np.float64).sum(axis=0)
-            error += float(squares.sum() if weights is None else squares @ weights)
-            data = encode(tensor.type, rounded, None)
-            finder.write(tensor.name, data, begin * stored.shape[1])
-    return error
+        end = min(begin + step, begin - begin % height + height, len(stored))
+        weights = columns_of(importance, tensor, begin // height)
+        rows = decode(tensor.type, np.array(stored[begin:end]).reshape(-1), columns)
+        rows = np.ascontiguousarray(rows)
+        rounded = decode(number, encode(number, rows, weights), columns)
+        finder.write(tensor.name, encode(tensor.type, rounded, None), begin * stored.shape[1])
+
+    begins = (
+        begin
+        for first in range(0, len(stored), height)
+        for begin in range(first, first + height, step)
+    )
+    list(pool.map(one, begins))  # raises what failed
 
 
 def restore(finder: WeightFinder, header: Header, tensor: TensorInfo) -> None:

@@ -244,7 +244,7 @@ class AnswerReader(StepwiseReader):
             source.mark()
             markers = self._markers()
             text, marker = source.take(markers)
-            if source.is_ended and marker is None and not self._gave_back:
+            if text and source.is_ended and marker is None and not self._gave_back:
                 text = without_half(text, markers)
             self._tell(text)
             if marker is None:

@@ -7,31 +7,12 @@ import sys
 from typing import Any
 
 from worker.cli.address import address_from
-from worker.cli.options import add_options
-
-_URL = "http://127.0.0.1:8080"
-DESCRIPTION = (
-    "Watch a running worker: its requests (how much of a prompt is read, tokens per second, wait), "
-    "cells, speeds, memory and log. A worker that dies is shown as gone until it answers again. "
-    "q or Ctrl-C quits. If standard output is not a terminal, the view is printed once."
-)
-EXAMPLE = "Example: worker top http://gpu7:8080 --api-key-file ~/.worker-key"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    address = f"the worker's address ({_URL})"
-    parser.add_argument("url", nargs="?", default=_URL, metavar="URL", help=address)
-    add_options(parser, "api_key", "api_key_file")
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--once", action="store_true", help="print the view once")
-    how.add_argument("--json", action="store_true", help="print what the worker says once, as JSON")
+from worker.cli.console import data_console, write_json
+from worker.cli.top.screen import LiveReply, look, view, watch
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Show it. Raises UsageError, and WatchError where there is nothing to show."""
-    from worker.cli.console import data_console, write_json
-    from worker.cli.top.screen import LiveReply, look, view, watch
-
     address, console = address_from(arguments), data_console()
     if arguments.json:
         write_json(look(address, dict[str, Any]))

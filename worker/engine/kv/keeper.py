@@ -54,18 +54,19 @@ class Keeper:
         self._running = running
         self._clock = clock
         self._max_stall = max_stall
+        self.keeps = store is not None
+        self.marks_branches = self.keeps and backend.shape.needs_rest
         self._spent_s = 0.0  # on copies since the last step
         self.num_slow = 0  # tokens of what `find` found last, and did not name: it takes too long
 
     @property
-    def keeps(self) -> bool:
-        """Whether what ends is kept outside of the cache."""
-        return self._store is not None
-
-    @property
     def has_work(self) -> bool:
         """Whether something that ended is not saved yet."""
-        return self._store is not None and any(not slot.is_saved for slot in self._cells.cached)
+        if self._store is not None:
+            for slot in self._cells.cached:
+                if not slot.is_saved:
+                    return True
+        return False
 
     def seconds(self, num_tokens: int) -> float:
         """How long it takes to copy the state of so many tokens."""
@@ -185,11 +186,6 @@ class Keeper:
                 self._cells.clear(slot)
         if self._store is not None:
             self._store.forget(tokens, key)
-
-    @property
-    def marks_branches(self) -> bool:
-        """Whether it matters to `mark` where prompts branch: states are kept and cannot be cut."""
-        return self._store is not None and self._backend.shape.needs_rest
 
     def mark(self, slot: Slot, sequence: Sequence, branches: Iterable[int]) -> None:
         """Mark where states of a sequence that begins to run shall be kept on its way.

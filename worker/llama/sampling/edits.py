@@ -71,7 +71,7 @@ class Edits:
             row[ids] = banned
         return done
 
-    def undo(self, row: np.ndarray, done: list[Places]) -> None:
+    def undo(self, row: np.ndarray, done: Sequence[Places]) -> None:
         """Give `row` its own values back: others read them. row: float32 [vocab_size]"""
         for ids, values in reversed(done):
             row[ids] = values

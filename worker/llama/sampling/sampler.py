@@ -123,7 +123,9 @@ def _watch(texts: tuple[str, ...]) -> Watch:
 
 
 class Sampler:
-    """left  with `as_drawn` the logits that the token before was drawn from: -inf where none is"""
+    """_edits: None: the request chooses from rows as they are
+
+    left  with `as_drawn` the logits that the token before was drawn from: -inf where none is"""
 
     def __init__(
         self,
@@ -142,14 +144,17 @@ class Sampler:
             seed = (seed + resumption.number * _NEXT_SEED) % SEED_RANGE
         self.left: np.ndarray | None = None
         self._remains: Remains | None = None
-        self._edits = Edits(request, vocab, workspace)
+        self._edits: Edits | None = None
+        if resumption is not None or vocab.suppressed or params.edits_rows:
+            self._edits = Edits(request, vocab, workspace)
         try:
             if request.params.as_drawn:
                 seed = secrets.randbelow(SEED_RANGE) if seed is None else seed
                 self._remains = Remains(params, seed, vocab, workspace)
             self._choice: TokenChoice = choice_of(params, seed, vocab, workspace)
         except BaseException:
-            self._edits.free()
+            if self._edits is not None:
+                self._edits.free()
             raise
         if params.constraint is not None:
             try:
@@ -165,8 +170,9 @@ class Sampler:
         try:
             for token in written:
                 self._choice.follow(token)
-                self._edits.accept(token)
-            if resumption is not None:
+                if self._edits is not None:
+                    self._edits.accept(token)
+            if resumption is not None and self._edits is not None:
                 self._edits.ban(resumption.banned)
             elif request.place:
                 self._choice.resume(request.place)
@@ -187,7 +193,8 @@ class Sampler:
         The row is changed while this runs, and is as before afterwards. Raises RequestError where
         the request's own rules leave nothing to choose.
         """
-        done = self._edits.apply(row)
+        edits = self._edits
+        done = () if edits is None else edits.apply(row)
         try:
             if at and isinstance(self._choice, ChainChoice) and self._choice.is_native:
                 token = self._choice.choose_at(*at)
@@ -196,8 +203,10 @@ class Sampler:
             if self._remains is not None:
                 self.left = self._remains.of(row, token)
         finally:
-            self._edits.undo(row, done)
-        self._edits.accept(token)
+            if edits is not None:
+                edits.undo(row, done)
+        if edits is not None:
+            edits.accept(token)
         return token
 
     def ahead(self) -> list[int]:
@@ -205,8 +214,9 @@ class Sampler:
         if not isinstance(self._choice, GuidedChoice | LimitedChoice):
             return []
         found = self._choice.ahead()
-        for token in found:
-            self._edits.accept(token)
+        if self._edits is not None:
+            for token in found:
+                self._edits.accept(token)
         return found
 
     def cut(self) -> bool:
@@ -215,7 +225,8 @@ class Sampler:
 
     def free(self) -> None:
         """Release what is native; safe to call again."""
-        self._edits.free()
+        if self._edits is not None:
+            self._edits.free()
         self._choice.free()
         if self._remains is not None:
             self._remains.free()

@@ -80,12 +80,10 @@ def _generation_of(
     warnings = talk.left_out
     if params.sampling.constraint is not None:
         warnings += not_held(params.sampling.constraint)
-    text = conversation.text
+    text, tools = conversation.text, talk.callable if talk.tools else ()
 
     def reader() -> ChatReader:
-        read = chat.reader(
-            talk.callable, prompt=text, thinking=talk.thinking, parallel=talk.parallel
-        )
+        read = chat.reader(tools, prompt=text, thinking=talk.thinking, parallel=talk.parallel)
         return read if names is None else names.reader(read)
 
     generation = Generation(
@@ -106,7 +104,7 @@ def parts_of(talk: ChatInput, text: str) -> ChatParts:
     """What a prompt is compared by with those before. text: as it was rendered"""
     turns: list[Turn] = []
     for message in talk.messages:
-        said = message.content or "".join(call.name for call in message.calls[:1])
+        said = message.content or (message.calls[0].name if message.calls else "")
         turns.append(Turn(message.role, hash(message), said, message.thought or ""))
     given = msgspec.json.encode([talk.tools, talk.variables])
     return ChatParts(tuple(turns), hash((given, talk.thinking)), text)
@@ -114,24 +112,21 @@ def parts_of(talk: ChatInput, text: str) -> ChatParts:
 
 def _params(talk: ChatInput, chat: ChatFormat, prompt: str, facts: ModelFacts) -> GenerationParams:
     """The talk's, with what only this model and this prompt tell."""
-    params = talk.params
-    constraint = _prepared_constraint(talk, chat, prompt, facts)
+    params, limit = talk.params, None
     sampling = params.sampling
-    if constraint is not None:
-        sampling = msgspec.structs.replace(sampling, constraint=constraint)
-    return msgspec.structs.replace(
-        params,
-        sampling=sampling,
-        spelled=chat.spelled,
-        limit=_limit(talk, chat, prompt, facts),
-    )
+    is_told = talk.only is not None or talk.choice == "required"
+    if talk.tools or is_told or sampling.constraint is not None:
+        constraint = _prepared_constraint(talk, chat, prompt, facts)
+        if constraint is not None:
+            sampling = msgspec.structs.replace(sampling, constraint=constraint)
+    if talk.thinking.budget is not None or talk.controlled:
+        limit = _limit(talk, chat, prompt, facts)
+    return msgspec.structs.replace(params, sampling=sampling, spelled=chat.spelled, limit=limit)
 
 
 def _limit(talk: ChatInput, chat: ChatFormat, prompt: str, facts: ModelFacts) -> SpanLimit | None:
-    """Of the thoughts, where a budget or control was asked for and the model thinks."""
-    budget = talk.thinking.budget
-    is_bound = budget is not None or talk.controlled
-    end = chat.thought_end(prompt) if is_bound else None
+    """Of the thoughts, if the model thinks."""
+    budget, end = talk.thinking.budget, chat.thought_end(prompt)
     if end is None:
         return None
     budget = INT32_MAX if budget is None else budget
@@ -253,8 +248,9 @@ def check_arrived(messages: Sequence[Message], text: str, tags: ThoughtTags, par
         said = message.content or ""
         said = said.rpartition(tags.close)[2] if tags.close else said
         said = "" if tags.open and tags.open.strip() in said else said
-        called = " ".join(call.name for call in message.calls)
-        if _is_shown(f"{said} {called}", text):
+        called = " ".join(call.name for call in message.calls) if message.calls else ""
+        spoken = f"{said} {called}".strip()
+        if spoken in text or _has_word(spoken, text):
             continue
         shown = said.strip()[:_MAX_SHOWN]
         raise RequestError(
@@ -265,9 +261,7 @@ def check_arrived(messages: Sequence[Message], text: str, tags: ThoughtTags, par
         )
 
 
-def _is_shown(said: str, text: str) -> bool:
+def _has_word(said: str, text: str) -> bool:
     """Whether one of the longest words is there, as it is or as JSON; marks alone are no words."""
-    if said.strip() in text:
-        return True
     words = sorted(set(_WORD.findall(said)), key=len, reverse=True)[:_MAX_WORDS]
     return not words or any(word in text or json.dumps(word)[1:-1] in text for word in words)

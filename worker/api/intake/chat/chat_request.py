@@ -23,7 +23,13 @@ from worker.api.intake.bounds import (
 from worker.api.intake.chat.chat_input import ChatInput
 from worker.api.intake.chat.content_parts import MessageContent, check_pictures, newest, text_of
 from worker.api.intake.chat.past_message import PastMessage, message_of, role_of
-from worker.api.intake.chat.tools import ChoiceObject, DeclaredTools, choice_of, tools_of
+from worker.api.intake.chat.tools import (
+    ChoiceObject,
+    DeclaredTools,
+    ToolChoice,
+    choice_of,
+    tools_of,
+)
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.media_inputs import MediaInputs
 from worker.api.intake.sampling import sampling_of
@@ -146,8 +152,15 @@ def chat_input_of(body: ChatRequest, facts: ModelFacts, budget: Budget) -> ChatI
             raise RequestError(
                 f"{field} is a form that is no longer read here.", param=field, hint=hint
             )
-    declared = tools_of(body.tools)
-    choice = choice_of(body.tool_choice, declared)
+    choice, left_out = ToolChoice(), ()
+    if body.tools or body.tool_choice:
+        declared = tools_of(body.tools)
+        choice, left_out = choice_of(body.tool_choice, declared), tuple(declared.left_out)
+    logprobs, scored = None, body.prompt_logprobs
+    if body.logprobs or body.top_logprobs or body.n_probs:
+        logprobs = _logprobs(body)
+    if scored is not None:
+        scored = prompt_logprobs_of(scored, stream=body.stream)
     params = GenerationParams(
         prompt_param=PARAM,
         sampling=sampling_of(body, facts, budget),
@@ -157,10 +170,10 @@ def chat_input_of(body: ChatRequest, facts: ModelFacts, budget: Budget) -> ChatI
             n_predict=body.n_predict,
             default=settings.n_predict,
         ),
-        stop=stops_of(body.stop),
+        stop=stops_of(body.stop) if body.stop else (),
         n=1 if body.n is None else body.n,
-        logprobs=_logprobs(body),
-        prompt_logprobs=prompt_logprobs_of(body.prompt_logprobs, stream=body.stream),
+        logprobs=logprobs,
+        prompt_logprobs=scored,
         prompt_ranks=body.prompt_logprobs is not None,
         tells_progress=bool(body.stream and body.return_progress),
     )
@@ -169,7 +182,7 @@ def chat_input_of(body: ChatRequest, facts: ModelFacts, budget: Budget) -> ChatI
         media=media,
         params=params,
         tools=choice.tools,
-        left_out=tuple(declared.left_out),
+        left_out=left_out,
         choice=choice.mode,
         only=choice.only,
         parallel=body.parallel_tool_calls is not False,
@@ -208,8 +221,6 @@ def _logprobs(body: ChatRequest) -> int | None:
         raise RequestError(
             "top_logprobs needs logprobs.", param="top_logprobs", hint="Set logprobs to true."
         )
-    if not (body.logprobs or body.n_probs):
-        return None
     check_alternatives(logprobs=body.logprobs, top_logprobs=body.top_logprobs, n_probs=body.n_probs)
     if body.logprobs:
         return body.top_logprobs or 0
@@ -225,6 +236,6 @@ def messages_of(body: ChatRequest, media: MediaInputs) -> Iterator[Message]:
     for number, (place, message, role) in enumerate(told):
         if message == type(message)():
             raise RequestError(f"messages[{place}] has no role and says nothing.", param=PARAM)
-        if number >= first and role == "user":
+        if number >= first and role == "user" and not isinstance(message.content, str):
             check_pictures(message.content, f"messages[{place}].content", PARAM, media)
         yield message_of(message, role, media)

@@ -1,0 +1,1 @@
+"""What each command accepts: imported for its help, without what runs it."""

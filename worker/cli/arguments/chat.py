@@ -1,0 +1,28 @@
+"""Arguments of `worker chat`."""
+
+from __future__ import annotations
+
+import argparse
+
+from worker.cli.arguments import serve
+from worker.values import nonempty
+
+DESCRIPTION = "Chat with a model in the terminal, or with a running worker."
+EXAMPLE = (
+    "Examples: worker chat my.gguf; worker chat --url http://gpu7:8080. All options of "
+    "`worker serve` work here too. Type /help in the chat for its commands."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    serve.add_arguments(parser)
+    parser.usage = "%(prog)s [MODEL] [--system TEXT] [options]"
+    add_own(parser)
+
+
+def add_own(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("Chat")
+    group.add_argument("--system", type=nonempty, metavar="TEXT", help="system prompt (none)")
+    group.add_argument(
+        "--url", metavar="URL", help="chat with the worker at this address instead of starting one"
+    )
