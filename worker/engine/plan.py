@@ -253,7 +253,9 @@ class Planner:
 
     def _alike(self, sequence: Sequence) -> int:
         """How many of its next tokens are computed by the same kernels as at first: sampled ones
-        were in steps of few rows, if others ran beside them."""
+        were in steps of few rows, if others ran beside them. A suspect has few steps instead."""
+        if sequence.is_suspect:
+            return sequence.num_missing
         left = sequence.num_prompt - sequence.num_computed
         return left if left > 0 else self._backend.kernels.few
 
