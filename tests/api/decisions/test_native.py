@@ -19,8 +19,9 @@ from worker.api.decisions.question import AnswerOption, AnswerReading, Decision,
 from worker.api.decisions.reading import Plan
 from worker.budget import UNBOUNDED
 from worker.chat.message import Message
+from worker.chat.template import ChatTemplate
 from worker.demo import MODEL_PATH
-from worker.errors import RequestError
+from worker.errors import ContextLengthError, RequestError
 from worker.model.decider import DECISION_TEMPLATE, LABEL_READERS
 
 TEMPLATE = (
@@ -185,6 +186,26 @@ def test_too_many_options_are_refused(reading_model: ReadingModel) -> None:
     many = asks("choice", "Which?", *(f"option {number}" for number in range(53)))
     with pytest.raises(RequestError, match=r"questions\[0\] needs 53 labels"):
         plan_with(reading_model, "openjev", many)
+
+
+def test_a_state_that_is_too_long_is_written_once(
+    reading_model: ReadingModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many questions about a state that the context cannot hold cost no more than one, and the
+    refusal names the state."""
+    rendered: list[str] = []
+    render = ChatTemplate.render
+
+    def counted(self: ChatTemplate, *given: Any, **named: Any) -> str:
+        rendered.append(named["id"])
+        return render(self, *given, **named)
+
+    monkeypatch.setattr(ChatTemplate, "render", counted)
+    many = [asks("statement", f"It {number}.", *TRUTH) for number in range(100)]
+    with pytest.raises(ContextLengthError) as caught:
+        plan_with(reading_model, "openjev", *many, document="word " * 10_000)
+    assert caught.value.param == "state"
+    assert len(rendered) == 2
 
 
 def test_a_template_that_fails_is_told(reading_model: ReadingModel) -> None:

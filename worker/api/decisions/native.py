@@ -267,14 +267,13 @@ class _Writer:
         self._tokens = PromptTokens(facts, decision.media, decision.param)
 
     def plan(self) -> Plan:
-        prompts = [
-            self._prompt(number, shown)
-            for number, asked in enumerate(self._asked)
-            for shown in asked.shown
-        ]
+        prompts: list[tuple[tuple[int, ...], tuple[Medium, ...]]] = []
+        for number, asked in enumerate(self._asked):
+            for shown in asked.shown:
+                prompts.append(self._prompt(number, shown))
+                self._check_length(asked, prompts[-1][0])
         state = self._state_length([tokens for tokens, _ in prompts])
         media = tuple(each for each in prompts[0][1] if each.stop <= state)
-        param, limit = self._decision.param, self._facts.max_length
         suffixes: list[Suffix] = []
         planned: list[PlannedQuestion] = []
         count = state
@@ -285,7 +284,6 @@ class _Writer:
             for place in range(len(asked.shown)):
                 tokens, shown = prompts[len(suffixes)]
                 own = len(tokens) - state
-                check_length(len(tokens), limit, asked.question.place if own > state else param)
                 behind = tuple(
                     msgspec.structs.replace(each, start=each.start - state)
                     for each in shown
@@ -297,11 +295,20 @@ class _Writer:
         request = ScoringRequest(
             id=uuid.uuid4().hex,
             prompt=Prompt(prompts[0][0][:state], checkpoints=(state,), media=media),
-            params=GenerationParams(max_tokens=0, prompt_param=param),
+            params=GenerationParams(max_tokens=0, prompt_param=self._decision.param),
             suffixes=tuple(suffixes),
             doubtful=lambda scores: near_ties(asked_of, scores),
         )
         return Plan(request, asked_of, count)
+
+    def _check_length(self, asked: _Asked, tokens: tuple[int, ...]) -> None:
+        """Raise RequestError that names the longer one, state or question. Each prompt is checked
+        before the next, which would hold the state again."""
+        if len(tokens) > self._facts.max_length:
+            state = self._state_length([tokens])
+            is_own = len(tokens) - state > state
+            param = asked.question.place if is_own else self._decision.param
+            check_length(len(tokens), self._facts.max_length, param)
 
     def _state_length(self, prompts: Sequence[tuple[int, ...]]) -> int:
         """Tokens that all prompts begin with, those of other questions about this state too; each
