@@ -62,6 +62,16 @@ def test_an_eagle_drafter(tmp_path: Path) -> None:
     assert plan["draft_bytes"] > eagle.stat().st_size
 
 
+def test_an_eagle_drafter_and_the_same_prompt(tmp_path: Path) -> None:
+    """A cached prompt's last token, computed again, gives the drafter no state that it lacks."""
+    target = drafters.write_target(tmp_path / "target.gguf")
+    eagle = drafters.write_eagle(tmp_path / "eagle.gguf")
+    body = {"prompt": [5, 6, 7, 8, 9], "max_tokens": 40, "temperature": 0}
+    with serving("--model", target, "-md", eagle, "-c", "512", "-np", "2") as server:
+        texts = {server.post(body, "/v1/completions").json()["choices"][0]["text"] for _ in "123"}
+        assert len(texts) == 1
+
+
 def test_an_eagle_drafter_of_another_model_is_refused(tiny: Path, tmp_path: Path) -> None:
     """It exits with 2 before anything is loaded; so does one that nobody drafts for."""
     eagle = drafters.write_eagle(tmp_path / "eagle.gguf")

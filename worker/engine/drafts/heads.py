@@ -152,8 +152,9 @@ class HeadDrafter(Rounds[_HeadHeld, HeadBackend]):
         for sequence, count in runs:
             if sequence.draft is not None:
                 held, known = self._place(sequence, running)
-                rows = slice(first + known, first + count)
-                held.add(tokens[rows], states[rows].copy())
+                if known < count:
+                    rows = slice(first + known, first + count)
+                    held.add(tokens[rows], states[rows].copy())
             first += count
         if states.shape[1] != self._width:
             self._encode([held for held in self._held if self._is_due(held.waiting)])
