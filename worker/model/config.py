@@ -125,7 +125,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
         """The template by which a model for decisions writes its questions; None: the worker's own
         prompts ask it."""
         named = self.tokenizer.chat_templates if self.tokenizer else {}
-        return named.get(DECISION_TEMPLATE) if self.decision_type else None
+        return (named.get(DECISION_TEMPLATE) or None) if self.decision_type else None
 
     @property
     def only_embeds(self) -> bool:

@@ -28,6 +28,6 @@ def decision_temperatures(fields: Fields) -> dict[str, float]:
         except (ValueError, OverflowError):
             temperature = math.nan
         if not 0 < temperature < math.inf:  # NaN is neither
-            fields.bad(key, value, "a number above 0")
+            fields.bad(key, str(value)[:40], "a number above 0")
         found[key.removeprefix(begin)] = temperature
     return found

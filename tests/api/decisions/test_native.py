@@ -215,6 +215,13 @@ def test_a_template_that_fails_is_told(reading_model: ReadingModel) -> None:
     assert error.value.param == "questions[0]"
 
 
+def test_a_template_that_is_none_is_told(reading_model: ReadingModel) -> None:
+    """The error names this template and not the chat's, and what helps."""
+    with pytest.raises(RequestError, match=r"systemone template cannot be read") as error:
+        plan_with(reading_model, "lev", CHOICE, template="{% for")
+    assert (error.value.param, bool(error.value.hint)) == ("model", True)
+
+
 def test_other_models_are_asked_as_ever(reading_model: ReadingModel) -> None:
     """A model that is no decision model, or whose file has no such template, has no form."""
     facts = reading_model.facts

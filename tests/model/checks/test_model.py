@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.models.ggufs import (
+    Gguf,
     f32,
     text,
     u32,
@@ -87,6 +88,18 @@ def test_temperatures_of_decisions(tmp_path: Path) -> None:
         assert load_config(path, purpose="generate").decision_temperatures == {"choice.2": 1.75}
     for wrong in (text("hot"), text("0"), text("nan"), f32(-1.0)):
         assert refused(write_spoiled(tmp_path, keyed(key, wrong))).code == "BAD_VALUE"
+    assert len(str(refused(write_spoiled(tmp_path, keyed(key, text("x" * 9999)))))) < 400
+
+
+def test_an_empty_template_for_decisions_is_none(tmp_path: Path) -> None:
+    """Such a file is asked by the worker's own prompts, with a warning as without one."""
+
+    def change(model: Gguf) -> None:
+        model.keys["llama.decision.type"] = text("lev")
+        model.keys["tokenizer.chat_template.systemone"] = text("")
+
+    path = write_spoiled(tmp_path, change)
+    assert load_config(path, purpose="generate").decision_form is None
 
 
 CODE = re.compile(r"\b[A-Z0-9]+(?:_[A-Z0-9]+)+\b")
