@@ -235,6 +235,15 @@ def test_an_api_knows_no_other() -> None:
     assert {name: found - shared for name, found in apis.items() if found - shared} == {}
 
 
+@pytest.mark.parametrize("room", ["answer", "intake", "intake/chat"])
+def test_front_pages_are_whole(room: str) -> None:
+    """The docstring of a room that all APIs share names each of its modules."""
+    folder = ROOT / "api" / room
+    page = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    assert modules - set(re.findall(r"\w+", page)) == set()
+
+
 def test_a_chat_reaches_no_model() -> None:
     """What a chat's route imports, and so on, has no part of what loads, computes or downloads."""
     modules = {module_of(path): path for path in FILES}

@@ -18,8 +18,11 @@ from tests.support.sessions import Session, Truth, prompt_of
 from worker import log
 from worker.engine.backend import Kernels
 from worker.engine.plan import StepPlan
-from worker.errors import ModelFileError, ModelLoadError
+from worker.errors import ModelFileError, ModelLoadError, UsageError
+from worker.llama.companion import DraftModel
+from worker.llama.context import ContextOptions
 from worker.llama.library import native
+from worker.llama.weights import LoadOptions
 from worker.model.config import load_config
 
 RECURRENT = {"mamba", "rwkv7"}
@@ -313,8 +316,14 @@ def test_draft_model(name: str, path: Path, start: Open, unified: bool) -> None:
     """A model that drafts for itself saves steps and changes no token: with common beginnings,
     an abort, and sequences that are put back. Not where a tail cannot be cut."""
     if name in WHOLE_ONLY:
-        with pytest.raises(ModelLoadError, match="cannot draft"):
+        with pytest.raises(UsageError, match="cannot reject a draft token"):
             start(draft=path)
+        with pytest.raises(ModelLoadError, match="cannot draft"):
+            DraftModel(
+                path,
+                LoadOptions(n_gpu_layers=0, devices=()),
+                ContextOptions(num_cells=512, num_slots=4),
+            )
         return
     session = start(draft=path, unified=unified, num_cells=1024, batch_size=64)
     for i in range(5):

@@ -20,10 +20,12 @@ MESSAGES = "/v1/messages"
 OLLAMA = "/api/"
 # Where llama-server's own clients ask.
 LLAMA = frozenset("/completion /completions /infill /apply-template /embedding /embeddings".split())
+# Where a conversation is answered.
+CHATS = frozenset({"/v1/chat/completions", "/v1/responses", MESSAGES, OLLAMA + "chat"})
 # Where a full queue is told before anything else is done; jobs have their own words for it.
-WRITING = frozenset(
-    "/v1/completions /v1/chat/completions /v1/responses /v1/messages /infill /completion "
-    "/completions /api/chat /api/generate /v1/audio/transcriptions /v1/audio/translations".split()
+WRITING = CHATS | frozenset(
+    "/v1/completions /infill /completion /completions /api/generate /v1/audio/transcriptions "
+    "/v1/audio/translations".split()
 )
 # Text-embeddings-inference's own; it has /rerank too.
 TEI = frozenset({"/embed", "/embed_all", "/similarity", "/predict"})

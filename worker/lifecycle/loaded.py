@@ -38,7 +38,7 @@ _STRETCH = 4 << 20
 _IDLE_S, _BESIDE_S = 0.02, 0.5
 
 # Kind of a medium -> what managers call a model that takes it.
-_PERCEIVES = {"image": "vision", "audio": "audio"}
+PERCEIVES = {"image": "vision", "audio": "audio"}
 
 _log = log.get("lifecycle")
 
@@ -101,7 +101,7 @@ class Loaded:
         """Which media it takes: vision, audio."""
         if self.media is None:
             return ()
-        return tuple(_PERCEIVES[kind] for kind in self.media.ready.kinds)
+        return tuple(PERCEIVES[kind] for kind in self.media.ready.kinds)
 
     def check_writes(self) -> None:
         """Raise RequestError where the model writes no text."""

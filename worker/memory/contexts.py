@@ -57,7 +57,7 @@ def remember(ask: AskBuffers) -> AskBuffers:
     """The same, asked once of each size, and of none that takes memory."""
     known: dict[tuple[object, ...], ContextBytes] = {}
 
-    def asked(wanted: Wanted, num_cells: int) -> ContextBytes:
+    def ask_once(wanted: Wanted, num_cells: int) -> ContextBytes:
         given, wanted = wanted.settings, msgspec.structs.replace(wanted, num_cells=num_cells)
         key = (
             given.slots, given.batch_size, given.ubatch_size, given.flash_attn, given.uses_heads,
@@ -67,16 +67,16 @@ def remember(ask: AskBuffers) -> AskBuffers:
             known[key] = ask(wanted)
         return known[key]
 
-    def remembered(wanted: Wanted) -> ContextBytes:
+    def ask_about(wanted: Wanted) -> ContextBytes:
         cells, few = wanted.num_cells, _MOST_ASKED // 2
         if wanted.shape is not None or cells <= _MOST_ASKED:
-            return asked(wanted, cells)
-        pairs = zip(asked(wanted, few), asked(wanted, _MOST_ASKED), strict=True)
+            return ask_once(wanted, cells)
+        pairs = zip(ask_once(wanted, few), ask_once(wanted, _MOST_ASKED), strict=True)
         return ContextBytes(
             *(much + (much - less) * (cells - _MOST_ASKED) // few for less, much in pairs)
         )
 
-    return remembered
+    return ask_about
 
 
 def cell_bytes(ask: AskBuffers, settings: Settings) -> int:

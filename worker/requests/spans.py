@@ -18,12 +18,12 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import AttributeValue
 
 from worker import __version__
+from worker.http import paths
 from worker.requests.views import EndedRequest
 
 if TYPE_CHECKING:
     from worker.requests.record import RequestRecord
 
-_CHATS = ("/v1/chat/completions", "/v1/responses", "/v1/messages", "/api/chat")
 _READ = TraceContextTextMapPropagator()
 
 
@@ -86,7 +86,7 @@ def _attributes(record: RequestRecord, ended: EndedRequest) -> dict[str, Attribu
     }
     if record.work is not None:
         found |= {
-            "gen_ai.operation.name": "chat" if path in _CHATS else "text_completion",
+            "gen_ai.operation.name": "chat" if path in paths.CHATS else "text_completion",
             "gen_ai.provider.name": "gguf-worker",
             "gen_ai.request.model": ended.model,
             "gen_ai.response.model": ended.model,

@@ -28,7 +28,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     best_of    copies of each prompt; None: as many as are answered
     reader     reads one answer; each has its own
     truncated  what was left out of the prompt; None: nothing
-    warnings   what else was asked for and is not done, a sentence each
+    warnings   what else was asked for and is not done, a sentence each; each API's answer has them
     left_out   media that the model does not get, a sentence each
     model      the name that the answer gives it
     priority   of its requests

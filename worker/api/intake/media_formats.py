@@ -3,14 +3,39 @@
 from __future__ import annotations
 
 import base64
+from typing import NamedTuple
 
 from worker.errors import RequestError
 
-# Kind of a medium -> what a sentence calls it. A new kind is named here first.
-NOUNS = {"image": "An image", "audio": "A sound", "video": "A video"}
-READ = {
-    "image": ("PNG", "JPEG", "WebP", "AVIF", "GIF", "BMP"),
-    "audio": ("WAV", "MP3", "FLAC"),
+
+class MediumKind(NamedTuple):
+    """What sentences call a medium, and what is decoded of it.
+
+    noun     with an article, to begin a sentence
+    short    without one
+    formats  that are decoded; none: no model reads this kind here
+    example  what a client sends
+    """
+
+    noun: str
+    short: str
+    formats: tuple[str, ...] = ()
+    example: str = ""
+
+
+# A new kind is named here, in `Projector` (media/child.py), which decodes it, and in `PERCEIVES`
+# (lifecycle/loaded.py), which managers are told.
+MEDIUM_KINDS = {
+    "image": MediumKind(
+        "An image",
+        "picture",
+        ("PNG", "JPEG", "WebP", "AVIF", "GIF", "BMP"),
+        "data:image/png;base64,…",
+    ),
+    "audio": MediumKind(
+        "A sound", "sound", ("WAV", "MP3", "FLAC"), "base64 of a WAV, MP3 or FLAC file"
+    ),
+    "video": MediumKind("A video", "video"),
 }
 # (the bytes, where they stand, the format's name)
 _SIGNS: tuple[tuple[bytes, int, str], ...] = (
@@ -76,18 +101,18 @@ def kind_of(text: str) -> str:
         head = base64.b64decode(text[:_HEAD])
     except ValueError:
         return "image"
-    return "audio" if format_of(head) in READ["audio"] else "image"
+    return "audio" if format_of(head) in MEDIUM_KINDS["audio"].formats else "image"
 
 
 def check_format(data: bytes, kind: str) -> None:
-    """Raise RequestError for bytes that the worker does not decode as an image, or as audio."""
-    found, taken = format_of(data), READ[kind]
-    if found in taken:
+    """Raise RequestError for bytes that the worker does not decode as a medium of this kind."""
+    found, known = format_of(data), MEDIUM_KINDS[kind]
+    if found in known.formats:
         return
-    what = "picture" if kind == "image" else "sound"
     is_told = f"is {found}, which is not read" if found else "is of no known format"
+    *others, last = known.formats
     raise RequestError(
-        f"The {what} {is_told}.",
-        hint=f"Send it as {', '.join(taken[:-1])} or {taken[-1]}.",
+        f"The {known.short} {is_told}.",
+        hint=f"Send it as {' or '.join(filter(None, (', '.join(others), last)))}.",
         code="bad_medium",
     )

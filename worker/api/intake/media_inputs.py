@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from worker.api.intake.facts import AddressReader, MediumReader
-from worker.api.intake.media_formats import NOUNS, check_format
+from worker.api.intake.media_formats import MEDIUM_KINDS, check_format
 from worker.budget import UNBOUNDED, Budget
 from worker.engine.request import Medium
 from worker.errors import QueueFullError, RequestError, UnavailableError
@@ -78,12 +78,13 @@ class MediaInputs:
         self._tell(kind, why or (_NO_BYTES if self.takes(kind) else f"{self.reads(kind)}."))
 
     def _tell(self, kind: str, why: str) -> None:
+        noun = MEDIUM_KINDS[kind].noun if kind in MEDIUM_KINDS else "A medium"
         if len(self.left_out) < _MOST_TOLD:
-            self.left_out.setdefault(f"{NOUNS.get(kind, 'A medium')} is left out: {why}")
+            self.left_out.setdefault(f"{noun} is left out: {why}")
 
     def reads(self, kind: str) -> str:
         """What the model reads beside media of this kind, as an error says it."""
-        is_text = not any(map(self.takes, NOUNS))
+        is_text = not any(map(self.takes, MEDIUM_KINDS))
         return f"this model reads {'text only' if is_text else f'no {kind}'}"
 
     def takes(self, kind: str) -> bool:

@@ -15,6 +15,7 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Callable
 from typing import Any, Never
 
 import msgspec
@@ -112,13 +113,17 @@ class Projector:
         self._has_planes = mtmd.mtmd_decode_use_mrope(self._context)
         self._marker = mtmd.mtmd_get_marker(self._context) or b""
         self._setup = setup
+        # Kind of a medium -> whether the projector takes it, and what makes a bitmap of its file.
+        self._ways: dict[str, tuple[Callable[[Any], bool], Callable[[EncoderTask], Any]]] = {
+            "image": (mtmd.mtmd_support_vision, self._picture),
+            "audio": (mtmd.mtmd_support_audio, self._sound),
+        }
 
     @property
     def ready(self) -> EncoderReady:
         """What it can do."""
-        takes = {"image": mtmd.mtmd_support_vision, "audio": mtmd.mtmd_support_audio}
         return EncoderReady(
-            kinds=tuple(kind for kind, asks in takes.items() if asks(self._context)),
+            kinds=tuple(kind for kind, (takes, _) in self._ways.items() if takes(self._context)),
             width=self._width,
             is_causal=not mtmd.mtmd_decode_use_non_causal(self._context, None),
         )
@@ -128,7 +133,7 @@ class Projector:
         chunks = mtmd.mtmd_input_chunks_init()
         bitmap: Any = None
         try:
-            bitmap = (self._picture if task.kind == "image" else self._sound)(task)
+            bitmap = self._ways[task.kind][1](task)
             text = mtmd.mtmd_input_text(self._marker, len(self._marker), False, True)
             bitmaps = (ctypes.c_void_p * 1)(bitmap)
             if mtmd.mtmd_tokenize(self._context, chunks, ctypes.byref(text), bitmaps, 1):

@@ -19,11 +19,11 @@ from worker.api.intake.chat.placeholders import (
     source_notes,
     telling_fields,
 )
-from worker.api.intake.media_formats import NOUNS
+from worker.api.intake.media_formats import MEDIUM_KINDS
 from worker.api.intake.media_inputs import MediaInputs
 from worker.errors import RequestError
 
-_KINDS = "|".join(NOUNS)
+_KINDS = "|".join(MEDIUM_KINDS)
 _KIND = re.compile(rf"(?:input_|output_)?({_KINDS})(?:[-_/].*)?|(?:\w+_)?(screenshot)")
 # What holds a picture or sound where its bytes are said to be one. Without a type its one field
 # says what it is.
@@ -38,9 +38,9 @@ _CAPTIONS = tuple(
     "description error".split()
 )
 # Where else one may have an address, which is told; data in its place is not.
-_ADDRESSES = ("url", "uri", *(f"{kind}_url" for kind in NOUNS), *NOUNS)
+_ADDRESSES = ("url", "uri", *(f"{kind}_url" for kind in MEDIUM_KINDS), *MEDIUM_KINDS)
 # All fields of such a part.
-MEDIA_FIELDS = frozenset((*_CAPTIONS, *_MIMES, *NOUNS)).union(
+MEDIA_FIELDS = frozenset((*_CAPTIONS, *_MIMES, *MEDIUM_KINDS)).union(
     "source image_url input_audio video_url data url format file_id detail result status "
     "base64 blob bytes file_data source_type uuid extras".split()
 )
@@ -111,11 +111,11 @@ def check_seen(part: Mapping[str, Any], where: str, param: str, media: MediaInpu
             hint="Ask without it, or start the worker with a model that takes it and --mmproj.",
         )
     address = next(_addresses(part), "")
-    example = "data:image/png;base64,…" if kind == "image" else "base64 of a WAV, MP3 or FLAC file"
     raise RequestError(
         f"{told} and holds no bytes{f': {address[:200]} is not read' if address else ''}.",
         param=param,
-        hint=f"Send it as {example}, or start the worker with --fetch-images HOST.",
+        hint=f"Send it as {MEDIUM_KINDS[kind].example}, or start the worker with "
+        "--fetch-images HOST.",
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import msgspec
 
-from worker.api.intake.media_formats import NOUNS
+from worker.api.intake.media_formats import MEDIUM_KINDS
 from worker.api.intake.media_inputs import MediaInputs
 
 # What says nothing to a model: names of things, bytes of media, marks for the server.
@@ -103,7 +103,7 @@ def _show(
     """The same with bytes as a word on how many they are, and a warning if a medium is lost."""
     if isinstance(value, str):
         url = _DATA_URL.match(value)
-        is_medium = url is not None and url[1] in NOUNS
+        is_medium = url is not None and url[1] in MEDIUM_KINDS
         if url is not None and is_medium:
             media.leave_out(url[1], why="it stands in a field that is read as text.")
         is_bytes = url or (name in _BYTES and _BASE64.fullmatch(value))
