@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -113,7 +113,7 @@ class Fits:
         largest = max(fit.bytes_of(size.bits, size.nbytes) for size in sizes)
         return msgspec.structs.replace(options, nbytes=largest)
 
-    def _follow(self, level: Level, stage: BenchStage[object], events: FitEvents[T]) -> Events[T]:
+    def _follow(self, level: Level, stage: BenchStage[Any], events: FitEvents[T]) -> Events[T]:
         """The result of a part of a fit, whose progress is that of a stage."""
         agenda, steps = self._runner.agenda, _STEPS[stage.name]
         try:
