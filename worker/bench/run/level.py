@@ -155,6 +155,8 @@ class LevelRunner:
             with contextlib.suppress(OSError):  # on a full disk it is made again next time
                 cache.save(key_of(key, "fit"), fit, time.time())
                 cache.save(key, file.sha256, time.time())
+        for stage in stages.making(plan, level):  # a file of an earlier run takes no time
+            self._runner.agenda.drop(level.name, stage.name)
         cache.use(target)
         fit = cache.load(key_of(key, "fit"), FitChoice, math.inf) if level.fit else None
         return msgspec.structs.replace(file, fit=fit)
