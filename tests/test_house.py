@@ -66,7 +66,7 @@ ALLOWED: dict[str, set[str]] = {
         "settings", "values", "keys", "limits", "machine", "account", "errors", "log",
     },
     "bench": {
-        "lifecycle", "llama", "engine", "memory", "model", "gguf", "settings", "files",
+        "lifecycle", "llama", "engine", "memory", "model", "gguf", "settings", "values", "files",
         "machine", "child", "errors", "log",
     },
     "cli": {

@@ -11,12 +11,17 @@ from tests.support.models import ggufs
 from tests.support.models.adapters import write_lora
 from worker.bench.plan import (
     QUANTS,
+    FitSize,
     Level,
+    held_out_part,
     levels_of_files,
     levels_of_source,
+    open_corpus,
     paths_by_name,
     with_adapters,
 )
+from worker.bench.quality.windows import text_of
+from worker.bench.texts import split_texts
 from worker.cli.bench import levels_of
 from worker.cli.main import parser
 from worker.cli.options import settings_from
@@ -59,6 +64,41 @@ def test_the_reference_can_be_a_level_made_here(files: dict[str, Path]) -> None:
     assert names(levels) == ["Q8_0", "Q4_K_M", "F16"]
     levels, _ = levels_of_source(files["F16"], ["Q4_K_M"], "F16")
     assert names(levels) == ["F16", "Q4_K_M"]
+
+
+@pytest.mark.parametrize(
+    ("name", "level"),
+    [
+        ("fit:4.30", Level(name="fit:4.3", path=None, fit=FitSize(bits=4.3))),
+        ("FIT: 5", Level(name="fit:5", path=None, fit=FitSize(bits=5.0))),
+        ("fit:2MiB", Level(name="fit:2MiB", path=None, fit=FitSize(nbytes=2 << 20))),
+    ],
+)
+def test_a_fit_is_a_level_of_a_source(name: str, level: Level, files: dict[str, Path]) -> None:
+    """By bits per weight or by bytes; beside files that were given, and of a source that is
+    quantized, there is none."""
+    levels, _ = levels_of_source(files["F16"], ["Q8_0", name, name], None)
+    assert levels[2:] == (level,)
+    with pytest.raises(UsageError, match="lose quality twice"):
+        levels_of_source(files["Q8_0"], [name], None)
+    with pytest.raises(UsageError, match="None of the files is"):
+        levels_of_files(paths_by_name([files["F16"], files["Q8_0"]]), [name], None)
+
+
+def test_a_fit_is_scored_on_text_that_did_not_choose_it(tmp_path: Path) -> None:
+    """The corpus of its run is every third piece, with a hash and a name of its own."""
+    path = tmp_path / "text.txt"
+    path.write_text("".join(f"{number:03} {'x' * 95}\n" for number in range(90)))
+    whole = open_corpus(path)
+    part = held_out_part(whole)
+    assert text_of(part) == split_texts((text_of(whole),))[1]
+    assert (part.name, part.nbytes) == ("text.txt (every third piece)", 3000)
+    assert part.sha256 != whole.sha256
+    path.write_text("short")
+    with pytest.raises(UsageError, match="too short: two thirds of it choose the fit"):
+        held_out_part(open_corpus(path))
+    with pytest.raises(UsageError, match="has changed meanwhile"):
+        text_of(part)
 
 
 def test_a_quantised_file_stands_alone(files: dict[str, Path]) -> None:

@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from worker.bench.sizes import Effort, Sizes
+from worker.bench.texts import split_texts
 from worker.errors import UsageError
 from worker.gguf.quant import ENCODINGS
 from worker.llama.quantize.plan import type_named
@@ -20,6 +21,8 @@ from worker.memory.contexts import whole_cells
 from worker.model.adapter import load_adapter
 from worker.model.config import ModelConfig, load_config
 from worker.settings import AdapterSpec, Settings
+from worker.values import number
+from worker.values import size as file_size
 
 Questions = Literal["demo", "general"]
 
@@ -28,27 +31,41 @@ QUICK_QUANTS = ("Q8_0", "Q5_K_M", "Q4_K_M", "Q3_K_M")
 GENERAL_TEXT = Path(__file__).parent / "quality" / "general.txt"
 _PLAIN = frozenset(encoding.name for encoding in ENCODINGS.values() if not encoding.quantized)
 _MAX_TEXT_BYTES = 64 << 20
+_FIT_BITS = 1.0, 16.0  # per weight
 
 
 class Corpus(msgspec.Struct, frozen=True, kw_only=True):
-    """The text that quality is measured on: its name, its content's hash, its size."""
+    """The text that quality is measured on: its name, its content's hash, its size.
+
+    held_out  it is the part of the file that no fit is chosen by
+    """
 
     name: str
     path: str
     sha256: str
     nbytes: int
+    held_out: bool = False
+
+
+class FitSize(msgspec.Struct, frozen=True, kw_only=True):
+    """The size of a fit: bits per weight, or bytes of the file; one of the two."""
+
+    bits: float | None = None
+    nbytes: int | None = None
 
 
 class Level(msgspec.Struct, frozen=True, kw_only=True):
     """One level: its name in the report, and its file; None until the file is made.
 
-    quant  type that the source is quantised to; None for a file that was given
+    quant  type that the source is quantised to; None for a file that was given, and for a fit
+    fit    size of a mix of encodings that is chosen for the source
     lora   adapter that it is computed with
     """
 
     name: str
     path: str | None
     quant: str | None = None
+    fit: FitSize | None = None
     lora: AdapterSpec | None = None
 
 
@@ -74,6 +91,10 @@ class BenchPlan(msgspec.Struct, frozen=True, kw_only=True):
     time_s: float = 300.0
     own_questions: tuple[Corpus, int] | None = None
     fresh: bool = False
+
+    @property
+    def fits(self) -> tuple[Level, ...]:
+        return tuple(level for level in self.levels if level.fit is not None)
 
 
 def settings_of(plan: BenchPlan, sizes: Sizes) -> Settings:
@@ -115,6 +136,44 @@ def open_corpus(path: Path) -> Corpus:
     )
 
 
+def held_out_part(corpus: Corpus) -> Corpus:
+    """The part of a text that no fit is chosen by. Raises UsageError if it has none."""
+    text = split_texts((Path(corpus.path).read_bytes().decode(),))[1]
+    if not text.strip():
+        raise UsageError(
+            f"{corpus.name} is too short: two thirds of it choose the fit, and one is scored.",
+            hint="Name a longer one with --text.",
+        )
+    raw = text.encode()
+    return Corpus(
+        name=f"{corpus.name} (every third piece)",
+        path=corpus.path,
+        sha256=hashlib.sha256(raw).hexdigest(),
+        nbytes=len(raw),
+        held_out=True,
+    )
+
+
+def level_to_make(name: str) -> Level:
+    """A level that is made of a source: a type, or `fit:` with a size. Raises UsageError."""
+    kind, colon, size = name.partition(":")
+    if not colon or kind.strip().lower() != "fit":
+        label = type_named(name)
+        return Level(name=label, path=None, quant=label)
+    size = size.replace(" ", "")
+    try:
+        if size[-1:].isdigit():
+            bits = number(*_FIT_BITS)(size)
+            return Level(name=f"fit:{bits:g}", path=None, fit=FitSize(bits=bits))
+        nbytes = file_size(size)
+    except ValueError as error:
+        raise UsageError(
+            f"The size of {name} {error}.",
+            hint="Write bits per weight, fit:4.3, or the size of the file, fit:6GiB.",
+        ) from None
+    return Level(name=f"fit:{size}", path=None, fit=FitSize(nbytes=nbytes))
+
+
 def levels_of_source(
     path: Path,
     quants: Sequence[str] | None,
@@ -136,12 +195,12 @@ def levels_of_source(
                 hint="Give its F16, BF16 or F32 file, or several files of the model.",
             )
         return (own,), None
-    wanted = list(dict.fromkeys(map(type_named, usual if quants is None else quants)))
+    made = [level_to_make(name) for name in (usual if quants is None else quants)]
+    wanted = {level.name: level for level in made}
     first = own
     if reference is not None and type_named(reference) != config.quant:
-        first = Level(name=type_named(reference), path=None, quant=type_named(reference))
-    others = [name for name in wanted if name not in (first.name, own.name)]
-    levels = [first, *(Level(name=name, path=None, quant=name) for name in others)]
+        first = level_to_make(reference)
+    levels = [first, *(wanted[name] for name in wanted if name not in (first.name, own.name))]
     if own.name in wanted and first is not own:
         levels.append(own)
     return tuple(levels), path

@@ -207,6 +207,23 @@ class Greedy(msgspec.Struct, frozen=True, kw_only=True):
     median_first_difference: float
 
 
+class FitChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """How a fit was chosen.
+
+    text      that it was chosen by, of which the rest is scored
+    imatrix   name of the importance matrix that was given; None: it was computed on that text
+    estimate  nats
+    probes    groups of tensors that were measured, for all fits together
+    seconds   that this one took, the first one with the probes
+    """
+
+    text: str
+    imatrix: str | None
+    estimate: float
+    probes: int
+    seconds: float
+
+
 class Divergence(msgspec.Struct, frozen=True, kw_only=True):
     """A level's distributions beside the reference's; KLD in nats, Δp in probability (0 to 1).
 

@@ -26,6 +26,7 @@ from worker.settings import Settings
 
 _START_S = 0.6  # of a process, with its imports and a small model
 _QUANTISE_PER_S, _LOAD_PER_S = 40e6, 1.5e9  # weights, bytes
+_ROUND_PER_S = 1e6  # weights that a fit's probes round; its encodings of 3 bits search for theirs
 
 T = TypeVar("T")
 
@@ -91,6 +92,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     weights, size      of the model: how many, and bytes of the file
     loads              of the file, cold and warm each
     test_s, scoring_s  seconds of computing: a test of speed, and the text
+    fit_s              seconds that finding what tensors harm may take
     """
 
     weights: int
@@ -98,6 +100,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     loads: int
     test_s: float
     scoring_s: float
+    fit_s: float = 0.0
 
     @property
     def start_s(self) -> float:
@@ -126,6 +129,9 @@ class BenchStage(msgspec.Struct, Generic[T], frozen=True):
 
 MACHINE = BenchStage("machine", Machine, lambda _: 1.0)
 QUANTISE = BenchStage("quantise", int, lambda cost: cost.weights / _QUANTISE_PER_S)
+# The two of a fit: what tensors harm, once for all fits; and the mix for a size, and its file.
+ESTIMATE = BenchStage("estimate", float, lambda cost: cost.fit_s + cost.weights / _ROUND_PER_S)
+FIT = BenchStage("fit", int, lambda cost: cost.fit_s / 8 + 2 * cost.weights / _ROUND_PER_S)
 PROBE = BenchStage("probe", TokenCost, lambda _: 1.0)
 LOAD = BenchStage("load", LoadTimes, lambda c: _START_S + 3 * c.loads * c.size / _LOAD_PER_S)
 SPEED = BenchStage("speed", BareSpeed, lambda cost: cost.start_s + cost.test_s)
@@ -147,8 +153,14 @@ _SCORINGS = {QUALITY.name: 1.0, NOISE_FLOOR.name: 2.0}  # times that a stage sco
 
 def all_stages(plan: BenchPlan, level: Level) -> list[BenchStage[Any]]:
     """The stages of a level, in any order."""
-    made = [] if level.path else [QUANTISE]
-    return [*made, *first_pass(plan, level), SERVE_AGAIN]
+    return [*making(plan, level), *first_pass(plan, level), SERVE_AGAIN]
+
+
+def making(plan: BenchPlan, level: Level) -> list[BenchStage[Any]]:
+    """The stages in which a level gets its file."""
+    if level.fit is not None:
+        return [ESTIMATE, FIT] if level is plan.fits[0] else [FIT]
+    return [] if level.path else [QUANTISE]
 
 
 def scorings(plan: BenchPlan) -> float:

@@ -18,6 +18,7 @@ from worker.bench.plan import (
     QUICK_QUANTS,
     BenchPlan,
     Level,
+    held_out_part,
     levels_of_files,
     levels_of_source,
     open_corpus,
@@ -160,6 +161,10 @@ def _plan(arguments: argparse.Namespace) -> tuple[BenchPlan, bool]:
     if not arguments.no_quality and asks:
         default = HELDOUT_PATH if is_demo else GENERAL_TEXT
         corpus = open_corpus(Path(arguments.text) if arguments.text else default)
+    if any(level.fit for level in levels):
+        _check_fits(arguments, makes_vectors=makes_vectors)
+        assert corpus is not None
+        corpus = held_out_part(corpus)
     effort = "quick" if arguments.quick else "thorough" if arguments.thorough else "normal"
     plan = BenchPlan(
         levels=levels,
@@ -176,6 +181,25 @@ def _plan(arguments: argparse.Namespace) -> tuple[BenchPlan, bool]:
         fresh=arguments.fresh,
     )
     return plan, makes_vectors
+
+
+def _check_fits(arguments: argparse.Namespace, *, makes_vectors: bool) -> None:
+    """Raises UsageError for what a fit cannot be measured by."""
+    if makes_vectors:
+        raise UsageError(
+            "An embedding model writes no text, and a fit is chosen by the tokens that follow.",
+            hint="Leave fit: out of --quants.",
+        )
+    others = {
+        "--no-quality": arguments.no_quality,
+        "--cells": arguments.cells,
+        "--decisions": arguments.asked is not None,
+    }
+    if given := [option for option, value in others.items() if value]:
+        raise UsageError(
+            f"A fit is measured by its divergence, and {given[0]} does not measure that.",
+            hint="Leave one of them out, or make the file first with `worker quantize --bits`.",
+        )
 
 
 def levels_of(

@@ -12,15 +12,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from tests.support.models import architectures
+from tests.support.models import architectures, ggufs
 from worker.bench.fit.estimate import Estimate, factors_of, kinds_for, large_probes, probe_groups
 from worker.bench.fit.fit import (
     BestFit,
     FitOptions,
     FitReport,
     Mix,
+    Said,
     label_of,
-    split_texts,
 )
 from worker.bench.fit.harm import columns_of, rows_of, weigh
 from worker.bench.fit.jobs import MatrixJob, ProbeJob, WeighJob
@@ -28,6 +28,7 @@ from worker.bench.fit.matrix import make_matrix
 from worker.bench.fit.probes import exchange, probe
 from worker.bench.fit.recipe import MixRecipe, digest, read_recipe, write_recipe
 from worker.bench.fit.room import weights_room
+from worker.bench.texts import split_texts
 from worker.demo import HELDOUT_PATH, MODEL_PATH
 from worker.errors import UsageError
 from worker.gguf.imatrix import Collected, Sums, read_imatrix, write_imatrix
@@ -119,8 +120,22 @@ def test_probes_exchange_what_differs(imatrix: Path) -> None:
     assert fine < both
 
 
-@pytest.mark.parametrize("write", [architectures.write_mixtral, architectures.write_lfm2])
-def test_experts_and_hybrids_are_probed(write: Callable[[Path], Path], tmp_path: Path) -> None:
+def llama(**options: Any) -> Callable[[Path], Path]:
+    """Writes a small Llama."""
+    return lambda path: ggufs.write_llama(path, layers=1, **options)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        architectures.write_mixtral,
+        architectures.write_lfm2,
+        llama(encoding="BF16"),
+        llama(encoding="F32", splits=3),
+        llama(encoding="F16", tied=True),
+    ],
+)
+def test_all_sources_are_probed(write: Callable[[Path], Path], tmp_path: Path) -> None:
     """All that can be quantized is found in memory, and an expert is rounded by its own
     importance."""
     model, matrix = write(tmp_path / "model.gguf"), tmp_path / "imatrix.gguf"
@@ -135,7 +150,7 @@ def test_experts_and_hybrids_are_probed(write: Callable[[Path], Path], tmp_path:
         for each in header.tensors
         if each.name in importance.entries and kinds_for(each, importance)
     ]
-    assert len(tensors) > 8
+    assert len(tensors) > 7
     groups = tuple({each.name: kind for each in tensors} for kind in ("Q4_0", "Q8_0"))
     coarse, fine = probe(
         ProbeJob(
@@ -163,6 +178,30 @@ def test_experts_and_hybrids_are_probed(write: Callable[[Path], Path], tmp_path:
         np.testing.assert_array_equal(made[: rounded.size], rounded)
         made = made[rounded.size :]
     assert not made.size
+
+
+@pytest.mark.parametrize(
+    ("write", "said", "stays"),
+    [
+        (llama(encoding="Q8_0"), ["the source is quantized"], ()),
+        (architectures.write_mixtral, [], ("blk.0.ffn_gate_inp.weight",)),
+    ],
+)
+def test_what_a_fit_says_of_its_source(
+    write: Callable[[Path], Path], said: list[str], stays: tuple[str, ...], tmp_path: Path
+) -> None:
+    """That it is quantized already, and which matrices stay as they are."""
+    model = write(tmp_path / "model.gguf")
+    asked = msgspec.structs.replace(
+        options(tmp_path / "fit.gguf", bits=7.0, dry_run=True, allow_requantize=True),
+        source=model,
+    )
+    *events, report = BestFit(asked).events()
+    assert isinstance(report, FitReport)
+    told = [event.text for event in events if isinstance(event, Said)]
+    assert [text.partition(":")[0] for text in told if "source" in text] == said
+    assert set(stays) <= set(report.unquantized)
+    assert bool(report.unquantized) == bool(stays)
 
 
 def test_a_recipe_makes_the_same_bytes(imatrix: Path, tmp_path: Path) -> None:

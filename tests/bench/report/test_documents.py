@@ -23,6 +23,8 @@ from worker.bench.report.documents import (
     picture,
     write_report,
 )
+from worker.bench.report.plot import SizeDrawing
+from worker.bench.sections import FitChoice
 from worker.cli.bench_table import report_table
 from worker.errors import UsageError
 
@@ -156,6 +158,24 @@ def test_the_plot_puts_things_where_they_belong() -> None:
     for dot in (f16, q8, q4):
         assert 0 < float(dot.get("cx", "")) < 760
         assert 0 < float(dot.get("cy", "")) < 440
+
+
+def test_fits_are_joined_in_a_plot_against_size(tmp_path: Path) -> None:
+    """Presets are points beside them, the reference is left out, and the page has both plots."""
+    fit = FitChoice(text="a.txt", imatrix=None, estimate=0.01, probes=9, seconds=3.0)
+    found = [*levels(), level("fit:4.5", 400 << 20, 10.0, 0.02), level("fit:4", 90, 9.0, 0.04)]
+    found[-2:] = [replaced(each, fit=fit) for each in found[-2:]]
+    made = report(found)
+    drawing = SizeDrawing(made)
+    names = [each.quant for each in found if each.quality and not each.is_reference]
+    assert [dot.name for dot in drawing.dots] == names
+    fits = [dot for dot in drawing.dots if dot.is_fit]
+    assert [dot.name for dot in fits] == ["fit:4.5", "fit:4"]
+    assert drawing.front == [(dot.x, dot.y) for dot in reversed(fits)]
+    assert page(made).count("<svg") == page(report(levels())).count("<svg") + 1
+    names = [path.name for path in write_report(made, tmp_path)]
+    assert names[-1] == "report.sizes.svg"
+    assert "fit:4 was chosen by the other two thirds of a.txt in 3 s" in markdown(made)
 
 
 def test_no_name_in_the_plot_is_struck_out() -> None:

@@ -13,6 +13,7 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
+from worker.bench.fit.choice import smallest
 from worker.bench.fit.estimate import (
     ALIGNMENT,
     KINDS,
@@ -36,6 +37,7 @@ from worker.bench.fit.jobs import (
 )
 from worker.bench.fit.recipe import FORMAT, MixRecipe, digest, write_recipe
 from worker.bench.sections import Divergence
+from worker.bench.texts import split_texts
 from worker.errors import BackendError, ModelFileError, UsageError
 from worker.files import check_room
 from worker.gguf.header import Header, TensorInfo
@@ -52,7 +54,6 @@ from worker.settings import Settings
 
 CHUNK = 512
 _KEY_BYTES = 2048  # of the keys that a file gets beside those of its source
-_PIECE = 1500  # characters of a piece of text; of three, one is for the measurement
 _PRESETS = (
     "IQ2_S",
     "IQ2_M",
@@ -167,25 +168,6 @@ class FitReport(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-def split_texts(texts: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
-    """The parts for the matrix and the probes, and the text that nothing is chosen by.
-
-    Every third piece of some lines is kept for that: a text's end may be of another kind than its
-    beginning.
-    """
-    first, rest = list[str](), list[str]()
-    for text in texts:
-        pieces = [""]
-        for line in text.splitlines(keepends=True):
-            if len(pieces[-1]) >= _PIECE:
-                pieces.append("")
-            pieces[-1] += line
-        rest += pieces[2::3]
-        del pieces[2::3]
-        first.append("".join(pieces))
-    return tuple(first), "".join(rest)
-
-
 class BestFit:
     """One run over one model."""
 
@@ -211,17 +193,9 @@ class BestFit:
         ) as scratch:
             work = Path(scratch)
             estimate, imatrix, probes = yield from self.estimate(work)
-            wanted = self._bytes_wanted()
+            wanted = self.bytes_of(options.bits, options.nbytes)
             encodings, presets = yield from self.choice(estimate, imatrix, wanted)
-            recipe = MixRecipe(
-                format=FORMAT,
-                type=label_of(encodings, self._elements()),
-                encodings=encodings,
-                imatrix=imatrix.name,
-                imatrix_sha256=digest(imatrix),
-                dataset=options.dataset,
-                budget=wanted,
-            )
+            recipe = self.recipe_of(encodings, imatrix, wanted)
             fit, better = self.mix_of("fit", estimate, encodings), None
             if not options.dry_run:
                 fit, presets, better = yield from self._measure(
@@ -238,6 +212,17 @@ class BestFit:
             unquantized=self._rest(estimate),
             probes=probes,
             seconds=time.monotonic() - begun,
+        )
+
+    def recipe_of(self, encodings: dict[str, str], imatrix: Path, budget: int) -> MixRecipe:
+        return MixRecipe(
+            format=FORMAT,
+            type=label_of(encodings, self._elements()),
+            encodings=encodings,
+            imatrix=imatrix.name,
+            imatrix_sha256=digest(imatrix),
+            dataset=self._options.dataset,
+            budget=budget,
         )
 
     def _check(self) -> None:
@@ -282,11 +267,12 @@ class BestFit:
             if len(each.shape) > 1 and each.name not in estimate.names
         )
 
-    def _bytes_wanted(self) -> int:
-        if self._options.nbytes is not None:
-            return self._options.nbytes
-        assert self._options.bits is not None
-        return int(self._options.bits * sum(self._elements().values()) / 8) + self._overhead()
+    def bytes_of(self, bits: float | None, nbytes: int | None) -> int:
+        """Bytes of a file; one of the two is given, and `bits` are per weight."""
+        if nbytes is not None:
+            return nbytes
+        assert bits is not None
+        return int(bits * sum(self._elements().values()) / 8) + self._overhead()
 
     def _check_size(
         self,
@@ -295,18 +281,12 @@ class BestFit:
         candidates: Mapping[str, tuple[str, ...]],
     ) -> None:
         """Raises UsageError for a size that no mix has."""
-        wanted = self._bytes_wanted()
+        wanted = self.bytes_of(self._options.bits, self._options.nbytes)
         least = fixed + sum(
             min(size_in(tensors[name], kind) for kind in kinds)
             for name, kinds in candidates.items()
         )
-        if wanted < least:
-            raise UsageError(
-                f"No mix of this model takes {human_bytes(wanted)}: the smallest one takes "
-                f"{human_bytes(least)}.",
-                hint=f"Allow {human_bytes(least)} or more.",
-                code="TOO_SMALL",
-            )
+        _check_least(wanted, least)
 
     def _overhead(self) -> int:
         return sum(file.data_offset for file in self.header.files) + _KEY_BYTES
@@ -389,7 +369,9 @@ class BestFit:
         self, estimate: Estimate, imatrix: Path, nbytes: int
     ) -> FitEvents[tuple[dict[str, str], list[Mix]]]:
         """The encodings for so many bytes: the mix with the least estimate, or a preset that
-        diverges less from the source on the text of the probes; and the presets."""
+        diverges less from the source on the text of the probes; and the presets. Raises
+        UsageError for a size that no mix has."""
+        _check_least(nbytes, estimate.fixed + smallest(estimate.options))
         best = estimate.best(nbytes)
         bits = self.mix_of("fit", estimate, best).bits
         presets = yield from self._presets(estimate, imatrix, nbytes, bits)
@@ -554,6 +536,16 @@ class BestFit:
                     yield At(doing, next(shares))
                 except StopIteration as end:
                     return end.value
+
+
+def _check_least(wanted: int, least: int) -> None:
+    if wanted < least:
+        raise UsageError(
+            f"No mix of this model takes {human_bytes(wanted)}: the smallest one takes "
+            f"{human_bytes(least)}.",
+            hint=f"Allow {human_bytes(least)} or more.",
+            code="TOO_SMALL",
+        )
 
 
 def _bits_of(preset: str) -> float:

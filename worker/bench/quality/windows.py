@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from worker.bench.figures import Floats, Ids
 from worker.bench.plan import Corpus
+from worker.bench.texts import split_texts
 from worker.errors import UsageError, quantity
 from worker.llama.backend import LlamaBackend
 from worker.llama.vocab import Vocab
@@ -46,10 +47,12 @@ class Windows(msgspec.Struct, frozen=True, kw_only=True):
 
 def text_of(corpus: Corpus) -> str:
     """The text, byte for byte. Raises UsageError where it has changed since the run began."""
-    raw = Path(corpus.path).read_bytes()
-    if hashlib.sha256(raw).hexdigest() != corpus.sha256:
+    text = Path(corpus.path).read_bytes().decode(errors="replace")
+    if corpus.held_out:
+        text = split_texts((text,))[1]
+    if hashlib.sha256(text.encode()).hexdigest() != corpus.sha256:
         raise UsageError(f"{corpus.path} has changed meanwhile.", hint="Run the command again.")
-    return raw.decode()
+    return text
 
 
 def cut(text: str, vocab: Vocab, width: int, most: int, *, fewest: int = _FEW_WINDOWS) -> Windows:

@@ -11,6 +11,7 @@ from worker.bench.figures import Difference, Figure, figure, latency
 from worker.bench.plan import Corpus
 from worker.bench.sections import (
     BareSpeed,
+    FitChoice,
     HttpSpeed,
     LoadTimes,
     Machine,
@@ -30,6 +31,7 @@ class LevelReport(msgspec.Struct, frozen=True, kw_only=True):
     encoding   encoding that its tensors bear out
     mix        encoding -> share of the weights
     adapter    sha256 of the adapter that it is computed with; None: there is none
+    fit        how its mix was chosen; None: it was not
     errors     stage -> why it has no result
     cached     stages whose result comes from an earlier run
     """
@@ -46,6 +48,7 @@ class LevelReport(msgspec.Struct, frozen=True, kw_only=True):
     encoding: str
     mix: dict[str, float]
     adapter: str | None = None
+    fit: FitChoice | None = None
     load: LoadTimes | None = None
     speed: BareSpeed | None = None
     serve: HttpSpeed | None = None

@@ -16,7 +16,7 @@ import msgspec
 
 from worker.bench.report import BenchReport
 from worker.bench.report.columns import Table, fitting, mark, tables
-from worker.bench.report.plot import Drawing
+from worker.bench.report.plot import Drawing, SizeDrawing
 from worker.bench.report.words import headline, paragraphs
 from worker.errors import DiskSpaceError
 from worker.files import atomic_write
@@ -47,8 +47,10 @@ _templates = jinja2.Environment(
 
 
 def write_report(report: BenchReport, folder: Path) -> list[Path]:
-    """Write report.json, .md, .svg and .html. Raises DiskSpaceError."""
+    """Write report.json, .md, .svg and .html, with fits also .sizes.svg. Raises DiskSpaceError."""
     makers = {"json": _indent, "md": markdown, "svg": picture, "html": page}
+    if _has_fits(report):
+        makers["sizes.svg"] = size_picture
     return write_documents(report, makers, folder)
 
 
@@ -91,7 +93,7 @@ def page(report: BenchReport) -> str:
     return _templates.get_template("page.html.j2").render(
         report=report,
         headline=headline(report),
-        drawing=Drawing(report),
+        drawings=[Drawing(report), *([SizeDrawing(report)] if _has_fits(report) else [])],
         styled=False,
         tables=[(table, [*fitting(table.columns, report.levels, *_LINE)]) for table in found],
         paragraphs=paragraphs(report),
@@ -103,6 +105,15 @@ def page(report: BenchReport) -> str:
 
 def picture(report: BenchReport) -> str:
     return _templates.get_template("plot.svg.j2").render(drawing=Drawing(report), styled=True)
+
+
+def size_picture(report: BenchReport) -> str:
+    drawing = SizeDrawing(report)
+    return _templates.get_template("plot.svg.j2").render(drawing=drawing, styled=True)
+
+
+def _has_fits(report: BenchReport) -> bool:
+    return any(level.fit is not None for level in report.levels)
 
 
 def markdown(report: BenchReport) -> str:

@@ -1,4 +1,5 @@
-"""The plot of a report: quality against speed, size as area, the best levels joined by a line.
+"""The plots of a report: quality against speed, size as area, the best levels joined by a line;
+and quality against size, fits joined.
 
 Here places are computed; `plot.svg.j2` draws them. All lengths are pixels.
 """
@@ -8,10 +9,10 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from worker.bench.figures import Figure, figure
 from worker.bench.report import BenchReport, LevelReport
 from worker.machine import human_bytes
 
-_LARGEST = 26.0  # radius of the largest file
 _LABEL = 24  # characters of a name that are drawn
 
 
@@ -42,6 +43,7 @@ class Dot(NamedTuple):
     y: float
     radius: float
     is_chosen: bool
+    is_fit: bool
     error: tuple[float, float]
     label: Label
     name: str
@@ -57,9 +59,12 @@ class Drawing:
 
     width, height = 760, 440
     left, right, top, bottom = 76, 736, 40, 384
+    radii = 4.0, 26.0  # of the smallest and the largest file
+    against = "speed"
+    horizontal = "tokens/s of one stream; area: size of the file; dashed: the best at each speed"
 
     def __init__(self, report: BenchReport) -> None:
-        measured = [level for level in report.levels if level.speed is not None]
+        measured = self._levels_of(report)
         scored = [level for level in measured if level.quality is not None]
         self._levels, self._by_quality = scored or measured, bool(scored)
         self.model = report.model
@@ -75,17 +80,28 @@ class Drawing:
             self._scale()
             if self._by_quality:
                 self.limit = Tick(self._y(self._limit), f"limit {report.max_kld:g}")
-            self.across = [Tick(self._x(v), f"{v:g}") for v in _round_steps(0.0, self._fastest)]
+            self.across = [Tick(self._x(v), f"{v:g}") for v in _round_steps(0.0, self._farthest)]
             self.upwards = [Tick(self._y(v), label) for v, label in self._steps()]
-            front = self._front()
-            if len(front) > 1:
-                self.front = [self._place(level) for level in front]
+            joined = self._line()
+            if len(joined) > 1:
+                self.front = [self._place(level) for level in joined]
             for level in self._levels:
                 self.dots.append(self._dot(level, report.verdict.recommended))
 
+    def _levels_of(self, report: BenchReport) -> list[LevelReport]:
+        return [level for level in report.levels if level.speed is not None]
+
+    def _across(self, level: LevelReport) -> Figure:
+        """What is drawn to the right."""
+        return level.writing_speed()
+
+    def _facts(self, level: LevelReport) -> str:
+        speed = level.writing_speed()
+        return f"{speed.mean:.1f} ± {speed.error:.1f} tokens/s"
+
     def _scale(self) -> None:
         """The range of both axes, with some room at their ends."""
-        self._fastest = max(level.writing_speed().mean for level in self._levels) * 1.12 or 1.0
+        self._farthest = max(self._across(level).mean for level in self._levels) * 1.12 or 1.0
         values = [self._value(level) for level in self._levels]
         if self._by_quality:
             values.append(self._limit)
@@ -112,17 +128,17 @@ class Drawing:
         )
         return -math.log10(max(level.quality.kld_mean, least / 3))
 
-    def _x(self, speed: float) -> float:
-        return round(self.left + speed / self._fastest * (self.right - self.left), 1)
+    def _x(self, value: float) -> float:
+        return round(self.left + value / self._farthest * (self.right - self.left), 1)
 
     def _y(self, value: float) -> float:
         share = (value - self._low) / (self._high - self._low)
         return round(self.bottom - share * (self.bottom - self.top), 1)
 
     def _place(self, level: LevelReport) -> tuple[float, float]:
-        return self._x(level.writing_speed().mean), self._y(self._value(level))
+        return self._x(self._across(level).mean), self._y(self._value(level))
 
-    def _front(self) -> list[LevelReport]:
+    def _line(self) -> list[LevelReport]:
         """Levels without another one that is both faster and higher up, the fastest first."""
         front: list[LevelReport] = []
         for level in sorted(
@@ -133,25 +149,23 @@ class Drawing:
         return front
 
     def _dot(self, level: LevelReport, recommended: str | None) -> Dot:
-        speed, (x, y) = level.writing_speed(), self._place(level)
-        radius = max(4.0, _LARGEST * math.sqrt(level.size_bytes / self._largest))
-        told = [
-            level.quant,
-            human_bytes(level.size_bytes),
-            f"{speed.mean:.1f} ± {speed.error:.1f} tokens/s",
-        ]
+        x, y = self._place(level)
+        radius = max(self.radii[0], self.radii[1] * math.sqrt(level.size_bytes / self._largest))
+        told = [level.quant, human_bytes(level.size_bytes), self._facts(level)]
         if level.quality is not None:
             told.append(f"KL divergence {abs(level.quality.kld_mean):.5f}")
+        value = self._across(level)
         error = (
-            self._x(max(0.0, speed.mean - speed.error)),
-            min(self._x(speed.mean + speed.error), self.right),
+            self._x(max(0.0, value.mean - value.error)),
+            min(self._x(value.mean + value.error), self.right),
         )
         name = level.quant[:_LABEL]
         if self._by_quality and level.is_reference:
             name += " (0)"  # which a logarithmic axis has no place for
         label = self._label(name, x, y, radius, max(radius, error[1] - x))
         is_chosen = level.quant == recommended
-        return Dot(x, y, round(radius, 1), is_chosen, error, label, name, ", ".join(told))
+        is_fit = level.fit is not None
+        return Dot(x, y, round(radius, 1), is_chosen, is_fit, error, label, name, ", ".join(told))
 
     def _label(self, text: str, x: float, y: float, radius: float, reach: float) -> Label:
         """To the right of a dot, to its left, above or below: the first place that is free.
@@ -183,6 +197,28 @@ class Drawing:
         return (
             steps if len(steps) <= 9 else [step for step in steps if step[1].strip("0.e-") == "1"]
         )
+
+
+class SizeDrawing(Drawing):
+    """Divergence against size: the reference, which diverges by nothing, is left out."""
+
+    height, bottom = 340, 284
+    radii = 5.0, 5.0
+    against = "size"
+    horizontal = "MiB of the file; dashed: fits"
+
+    def _levels_of(self, report: BenchReport) -> list[LevelReport]:
+        return [level for level in report.levels if level.quality and not level.is_reference]
+
+    def _across(self, level: LevelReport) -> Figure:
+        return figure([level.size_bytes / 2**20])
+
+    def _facts(self, level: LevelReport) -> str:
+        return f"{level.bpw:.2f} bits per weight"
+
+    def _line(self) -> list[LevelReport]:
+        fits = [level for level in self._levels if level.fit is not None]
+        return sorted(fits, key=lambda level: level.size_bytes)
 
 
 def _round_steps(low: float, high: float) -> list[float]:

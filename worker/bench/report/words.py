@@ -39,7 +39,13 @@ def paragraphs(report: BenchReport) -> list[tuple[str, list[str]]]:
 
 def verdict_lines(report: BenchReport) -> list[str]:
     """Which level to take, why, and what is not sure."""
-    return [headline(report), *report.verdict.reasons, *report.verdict.doubts]
+    verdict = report.verdict
+    file = [
+        f"{level.quant} is {level.file}."
+        for level in report.levels
+        if level.fit is not None and level.quant == verdict.recommended
+    ]
+    return [headline(report), *file, *verdict.reasons, *verdict.doubts]
 
 
 def failures(report: BenchReport) -> list[str]:
@@ -166,6 +172,13 @@ def measurement_lines(report: BenchReport) -> list[str]:
         )
     if report.corpus is not None:
         lines += _quality(report)
+    lines += [
+        f"{level.quant} was chosen by the other two thirds of {fit.text} in {fit.seconds:.0f} s, "
+        f"with {fit.imatrix or 'an importance matrix of that text'} and {fit.probes} probes; its "
+        f"estimate is {fit.estimate:.5f} nats."
+        for level in report.levels
+        if (fit := level.fit) is not None
+    ]
     drops = [level.load.dropped for level in report.levels if level.load]
     if any(share is None or share < 1 for share in drops):
         lines.append(

@@ -32,7 +32,7 @@ class Bench:
         Raises WorkerError where the run cannot go on at all. A level that fails is reported and
         costs no other level. Closed early, the next run of the same plan goes on from there.
         """
-        with self._cache.lock():
+        with self._cache.lock(), self._cache.scratch():
             try:
                 yield from self._run()
             finally:

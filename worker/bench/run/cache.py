@@ -1,6 +1,7 @@
 """What is kept between runs: quantised files, the reference's rows, finished sections.
 
-    quants/HASH/NAME-TYPE.gguf   made from the file with that content
+    quants/HASH/NAME-TYPE.gguf   made from the file with that content, by type or as a fit
+    fits/                        of the run at work: importance, what a fit needs meanwhile
     references/KEY/              rows of a reference
     stages/KEY.json              a section, under a hash of everything that bears on it
     hashes/KEY.json              a file's content hash, while its identity is the same
@@ -74,9 +75,20 @@ class BenchCache:
     def clean(self) -> int:
         """Remove everything; the bytes that were freed."""
         freed = _size(self.folder)
-        for name in ("quants", "references", "stages", "hashes"):
+        for name in ("quants", "references", "stages", "hashes", "fits"):
             remove(self.folder / name)
         return freed
+
+    @contextlib.contextmanager
+    def scratch(self) -> Generator[None]:
+        """An empty folder `fits`, until the run ends."""
+        folder = self.folder / "fits"
+        remove(folder)
+        folder.mkdir()
+        try:
+            yield
+        finally:
+            remove(folder)
 
     def sha256(self, path: Path) -> Generator[float, None, str]:
         """The hash of a file's content; yields the share done.

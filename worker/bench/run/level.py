@@ -15,8 +15,9 @@ from worker.bench.plan import BenchPlan, Level, settings_of
 from worker.bench.quality.reference import MAX_BYTES, is_whole
 from worker.bench.report import LevelReport
 from worker.bench.run.cache import key_of, remove
+from worker.bench.run.fits import Fits, fit_key
 from worker.bench.run.runner import Events, Note, Runner
-from worker.bench.sections import Machine, Quality, TokenCost
+from worker.bench.sections import FitChoice, Machine, Quality, TokenCost
 from worker.bench.sizes import EFFORTS, BenchWork, Sizes, scoring_s, sizes_for, speed_s
 from worker.bench.stages import BenchStage, Cost, StageJob, all_stages, first_pass, scorings
 from worker.errors import BackendError, ModelFileError, WorkerError
@@ -31,12 +32,13 @@ T = TypeVar("T")
 
 
 class File(msgspec.Struct, frozen=True, kw_only=True):
-    """A level's file, with its content's hash, and that of its adapter."""
+    """A level's file, with its content's hash, that of its adapter, and how a fit was chosen."""
 
     path: str
     sha256: str
     config: ModelConfig
     adapter: str | None = None
+    fit: FitChoice | None = None
 
 
 def open_file(runner: Runner, level: Level, path: Path) -> Events[File]:
@@ -69,6 +71,7 @@ class LevelRunner:
         self._runner, self._plan, self._machine = runner, plan, machine
         self._sizes, self._settings = EFFORTS[plan.effort][0], plan.settings  # until `start`
         self._rows: Path | None = None
+        self._fits: Fits | None = None
         self.noise_floor: Quality | None = None
 
     def probe(self, level: Level, file: File) -> Events[TokenCost]:
@@ -82,8 +85,10 @@ class LevelRunner:
         Raises UsageError if the model's context is too short to measure anything.
         """
         plan = self._plan
+        self._fits = Fits(self._runner, plan, cost)
         idle = Cost(weights=reference.n_params, size=reference.size_bytes,
-                    loads=EFFORTS[plan.effort][0].loads, test_s=0.0, scoring_s=0.0)  # fmt: skip
+                    loads=EFFORTS[plan.effort][0].loads, test_s=0.0, scoring_s=0.0,
+                    fit_s=self._fits.seconds)  # fmt: skip
         work = BenchWork(
             context=reference.context or _USUAL_CONTEXT,
             streams=plan.settings.slots,
@@ -126,25 +131,35 @@ class LevelRunner:
             adapter = yield from self._runner.hash(level.name, [Path(level.lora.file)])
             return msgspec.structs.replace(file, adapter=adapter)
         assert source is not None
-        assert level.quant is not None
         cache, plan, maker = self._runner.cache, self._plan, self._machine.versions.bindings
         if plan.imatrix is not None:
             maker += "-" + (yield from self._runner.hash(level.name, [Path(plan.imatrix)]))[:16]
-        target = cache.quant(source.sha256, maker, Path(source.path), level.quant)
+        kind = level.quant or f"{level.name.replace(':', '-')}-{fit_key(plan)}"
+        target = cache.quant(source.sha256, maker, Path(source.path), kind)
         key = key_of("made", source.sha256, maker, target.name)
         file = yield from self._recall(level, target, key)
         if file is None:
-            # No encoding takes more than 9 bits a weight.
+            # No level takes more than 9 bits a weight, but a fit that is wanted so large.
             cache.make_room(source.config.n_params * 9 // 8, frozenset(filter(None, [self._rows])))
             if not target.parent.is_dir():
                 remove(target.parent)
                 target.parent.mkdir(parents=True)
-            yield from self._run(stages.QUANTISE, level, source.path, target, None)
+            fit = None
+            if level.quant is not None:
+                yield from self._run(stages.QUANTISE, level, source.path, target, None)
+            elif self._fits is None:
+                raise BackendError("A fit needs its source, and that could not be measured.")
+            else:
+                fit = yield from self._fits.write(level, target)
             file = yield from open_file(self._runner, level, target)
             with contextlib.suppress(OSError):  # on a full disk it is made again next time
+                cache.save(key_of(key, "fit"), fit, time.time())
                 cache.save(key, file.sha256, time.time())
+        for stage in stages.making(plan, level):  # a file of an earlier run takes no time
+            self._runner.agenda.drop(level.name, stage.name)
         cache.use(target)
-        return file
+        fit = cache.load(key_of(key, "fit"), FitChoice, math.inf) if level.fit else None
+        return msgspec.structs.replace(file, fit=fit)
 
     def file_or_none(
         self, level: Level, source: File | None, notes: list[str]
@@ -203,6 +218,7 @@ class LevelRunner:
             file_type=file_type[0] if file_type and config.file_type is not None else None,
             encoding=config.quant,
             adapter=file.adapter,
+            fit=file.fit,
             mix={name: share.elements / config.n_params for name, share in config.mix.items()},
         )
 

@@ -17,7 +17,10 @@ DESCRIPTION = (
     "are. With --lora one file is measured with and without each adapter. Images are not "
     "measured, and no projector is loaded. After an interruption the same command continues."
 )
-EXAMPLE = "Example: worker bench model-f16.gguf --quants Q8_0,Q5_K_M,Q4_K_M --out report"
+EXAMPLE = (
+    "Examples: worker bench model-f16.gguf --quants Q8_0,Q5_K_M,Q4_K_M --out report; "
+    "worker bench model-f16.gguf --quants Q4_K_M,fit:4.3 --text mine.txt"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("models", nargs="*", metavar="MODEL",
         help="a file, several files of one model, or a name whose encodings have been pulled "
         "(default: the embedded demo model)")  # fmt: skip
-    add("--quants", metavar="A,B", help="levels to measure (Q8_0 to Q2_K, or all that are there)")
+    add("--quants", metavar="A,B",
+        help="levels to measure (Q8_0 to Q2_K, or all that are there); fit:4.3 is the best mix of "
+        "4.3 bits per weight, fit:6GiB of that size, chosen by two thirds of the text")  # fmt: skip
     add("--reference", metavar="QUANT", help="what quality is measured against (the largest)")
     add(
         "--text",
