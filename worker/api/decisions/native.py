@@ -333,18 +333,13 @@ class _Writer:
     ) -> tuple[tuple[int, ...], tuple[Medium, ...]]:
         """One question's, in one order of its options. instructions: in the place of its own"""
         self._budget.check()
-        asked, family = self._asked[number], self._form.family
+        asked = self._asked[number]
         given = asked.variables(number, shown)
         if instructions is not None:
             given["instructions"] = instructions
-        given["state"] = self._document()
-        if family.lists_all:
-            given["questions"] = [
-                each.variables(place, each.shown[0]) for place, each in enumerate(self._asked)
-            ]
-        if family.is_sorted:
-            given = _in_order_of_names(given)
-        given = cast("dict[str, Any]", self._tokens.as_texts(given))
+        given = self._as_given(given) | {"state": self._state}
+        if self._form.family.lists_all:
+            given["questions"] = self._questions
         given["images"] = [*self._decision.images]
         try:
             text = self._form.template.render([], add_generation_prompt=False, **given)
@@ -357,6 +352,21 @@ class _Writer:
                 param=asked.question.place,
             )
         return tuple(tokens), media
+
+    def _as_given(self, value: Any) -> Any:
+        """A value as the template gets it: its texts are text, and members in their order."""
+        return self._tokens.as_texts(
+            _in_order_of_names(value) if self._form.family.is_sorted else value
+        )
+
+    @cached_property
+    def _state(self) -> Any:
+        return self._as_given(self._document())
+
+    @cached_property
+    def _questions(self) -> Any:
+        asked = [each.variables(place, each.shown[0]) for place, each in enumerate(self._asked)]
+        return self._as_given(asked)
 
     def _document(self) -> Any:
         """The state as the template is given it: a chat of several messages as such."""
