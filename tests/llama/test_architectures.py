@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.models.architectures import VOCABULARY, WINDOW, WRITERS
-from tests.support.sessions import Session, Truth, prompt_of
+from tests.support.sessions import PREFIX, Session, Truth, prompt_of
 from worker import log
 from worker.engine.backend import Kernels
 from worker.engine.plan import StepPlan
@@ -30,7 +30,6 @@ HYBRID = {"lfm2", "lfm2-window", "granitehybrid"}
 WINDOWED = {"gemma3", "gemma3-array", "lfm2-window"}
 WHOLE_ONLY = RECURRENT | HYBRID
 FORGETS = set(WRITERS) - WHOLE_ONLY | {"lfm2"}  # it keeps the states before the last rows
-PREFIX = prompt_of(0, 48)
 Open = Callable[..., Session]
 
 
@@ -326,13 +325,8 @@ def test_draft_model(name: str, path: Path, start: Open, unified: bool) -> None:
             )
         return
     session = start(draft=path, unified=unified, num_cells=1024, batch_size=64)
-    for i in range(5):
-        session.add(f"r{i}", PREFIX[: 12 * i] + prompt_of(140 + i, 30), 40)
-        session.step(2)
-    session.abort("r1")
-    session.run()
-    accepted = sum(delta.accepted_tokens for delta in session.last.values())
-    assert accepted > 20
+    session.run_common_beginnings()
+    assert session.accepted > 20
     small = start(draft=path, num_cells=256, batch_size=64)
     for i in range(5):
         small.add(f"r{i}", prompt_of(150 + i, 50), 50)

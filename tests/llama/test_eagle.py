@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.llama.test_architectures import PREFIX
 from tests.support.guessing import SAMPLINGS, guesses_change_nothing
 from tests.support.models import drafters
 from tests.support.models.heads import write_qwen35
@@ -78,20 +77,12 @@ def session(pair: Pair, truth: Truth, request: pytest.FixtureRequest) -> Generat
     session.close()
 
 
-def accepted(session: Session) -> int:
-    return sum(delta.accepted_tokens for delta in session.last.values())
-
-
 @pytest.mark.parametrize("session", [{}, {"unified": True}], indirect=True)
 def test_it_saves_steps_and_changes_nothing(session: Session) -> None:
     """Common beginnings, an abort, and several streams, in either layout of the cells."""
-    for i in range(5):
-        session.add(f"r{i}", PREFIX[: 12 * i] + prompt_of(140 + i, 30), 40)
-        session.step(2)
-    session.abort("r1")
-    session.run()
+    session.run_common_beginnings()
     drafted = sum(delta.drafted_tokens for delta in session.last.values())
-    assert 5 < accepted(session) < drafted
+    assert 5 < session.accepted < drafted
 
 
 @pytest.mark.parametrize("session", [{"num_cells": 256, "batch_size": 64}], indirect=True)
@@ -102,7 +93,7 @@ def test_all_at_random(session: Session) -> None:
     for i in range(4):
         session.add(f"s{i}", prompt_of(150 + i, 50), 50)
     session.run()
-    assert accepted(session)
+    assert session.accepted
 
 
 @pytest.mark.parametrize("kind", ["greedy", "seeded", "grammar", "penalties", "banned"])
@@ -175,7 +166,7 @@ def test_it_guesses_what_it_guesses_alone(
             session.step(3)
         session.abort(f"r{turn}{turn}")
         session.run()
-    assert accepted(session) > 5
+    assert session.accepted > 5
     session.close()
     config = load_draft_config(pair[1], load_config(pair[0]))
     compared = 0
@@ -213,7 +204,7 @@ def test_values_that_are_no_numbers(tmp_path: Path, capsys: pytest.CaptureFixtur
     session = Session(target, truth, draft=model.gguf.write(tmp_path / "eagle.gguf"))
     session.add("a", prompt_of(1, 30), 40)
     session.run()
-    assert not accepted(session)
+    assert not session.accepted
     told = capsys.readouterr().err
     assert told.count("drafting failed and is off from now on") == 1
     assert "no numbers" in told

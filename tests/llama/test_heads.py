@@ -11,7 +11,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from tests.llama.test_architectures import PREFIX
 from tests.support.guessing import SAMPLINGS, guesses_change_nothing
 from tests.support.models.heads import OTHERS, WRITERS
 from tests.support.sessions import Session, Truth, load, prompt_of, soak
@@ -63,20 +62,12 @@ def session(path: Path, truth: Truth, request: pytest.FixtureRequest) -> Generat
     session.close()
 
 
-def accepted(session: Session) -> int:
-    return sum(delta.accepted_tokens for delta in session.last.values())
-
-
 @pytest.mark.parametrize("session", [{}, {"unified": True}], indirect=True)
 def test_they_save_steps_and_change_nothing(session: Session) -> None:
     """Common beginnings, an abort, and several streams, in either layout of the cells."""
-    for i in range(5):
-        session.add(f"r{i}", PREFIX[: 12 * i] + prompt_of(140 + i, 30), 40)
-        session.step(2)
-    session.abort("r1")
-    session.run()
+    session.run_common_beginnings()
     drafted = sum(delta.drafted_tokens for delta in session.last.values())
-    assert 10 < accepted(session) < drafted
+    assert 10 < session.accepted < drafted
 
 
 @pytest.mark.parametrize("session", [{"num_cells": 256, "batch_size": 64}], indirect=True)
@@ -86,14 +77,14 @@ def test_who_is_put_back_goes_on(session: Session) -> None:
         session.add(f"r{i}", prompt_of(150 + i, 50), 50)
     session.run()
     assert session.num_put_back
-    assert accepted(session)
+    assert session.accepted
 
 
 @pytest.mark.parametrize("session", [{"num_cells": 256, "num_slots": 2}], indirect=True)
 def test_all_at_random(session: Session) -> None:
     """Random prompts, conversations, common beginnings and aborts, in a small cache."""
     soak(session, 5, 25)
-    assert accepted(session)
+    assert session.accepted
 
 
 @pytest.mark.parametrize("session", [{"drafting": True, "num_cells": 2048}], indirect=True)
@@ -103,7 +94,7 @@ def test_beside_guesses_from_the_text(session: Session) -> None:
     session.add("a", line + line[:7], 60)
     session.add("b", prompt_of(131, 30), 40)
     session.run()
-    assert accepted(session)
+    assert session.accepted
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +189,7 @@ def test_they_guess_what_they_guess_alone(
         session.step(5)
         session.abort(f"r{turn}{turn + 1}")
         session.run()
-    assert accepted(session) > 10
+    assert session.accepted > 10
     session.close()
     alone = Alone(path)
     compared = 0

@@ -39,6 +39,9 @@ def prompt_of(seed: int, length: int) -> Tokens:
     return tuple(draw.randrange(3, VOCABULARY) for _ in range(length))
 
 
+PREFIX = prompt_of(0, 48)  # with which several requests begin
+
+
 def load(
     path: Path,
     *,
@@ -170,6 +173,19 @@ class Session:
             put_back(sequence)
 
         cells.evict, scheduler.put_back = counted_evict, counted_put_back
+
+    @property
+    def accepted(self) -> int:
+        """Draft tokens that were right, of all requests."""
+        return sum(delta.accepted_tokens for delta in self.last.values())
+
+    def run_common_beginnings(self) -> None:
+        """Five requests that begin alike, of which one is aborted."""
+        for i in range(5):
+            self.add(f"r{i}", PREFIX[: 12 * i] + prompt_of(140 + i, 30), 40)
+            self.step(2)
+        self.abort("r1")
+        self.run()
 
     def close(self) -> None:
         """Free the models."""
