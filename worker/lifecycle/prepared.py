@@ -30,6 +30,7 @@ from worker.model.drafts import (
     check_forgets,
     check_heads,
     load_draft_config,
+    reads_cells,
     reads_states,
     why_no_heads,
 )
@@ -288,7 +289,8 @@ def load_draft(config: ModelConfig, settings: Settings) -> ModelConfig | None:
     if settings.draft_model is None:
         return None
     draft = load_draft_config(Path(settings.draft_model), config)
-    if reads_states(draft) and (why := hidden_states.why_missing(layers=True)):
+    needs_layers = not reads_cells(draft)
+    if reads_states(draft) and (why := hidden_states.why_missing(layers=needs_layers)):
         raise UsageError(
             f"{Path(draft.path).name} reads hidden states, and {why}.",
             hint="Leave --draft-model out, or install the pinned llama.cpp with `make install`.",
