@@ -108,7 +108,7 @@ def write_eagle(path: Path, **options: Any) -> Path:
     return eagle(**options).gguf.write(path)
 
 
-def write_gemma4(path: Path, *, noise: float = 0.4, shared: int = 0) -> Path:
+def write_gemma4(path: Path, *, noise: float = 0.65, shared: int = 0) -> Path:
     """Two layers with a sliding window, each before one without, whose heads are longer and fewer.
 
     shared: layers at the end that look at cells of earlier ones
