@@ -267,8 +267,8 @@ class Assistant(Companion):
         """The model's hidden states in those of these rows of its last batch that have outputs,
         float32 [outputs, width], a copy."""
         outputs = self._beside.batch.outputs
-        begin = np.count_nonzero(outputs[:first])
-        end = begin + np.count_nonzero(outputs[first : first + count])
+        begin = int(np.count_nonzero(outputs[:first]))
+        end = begin + int(np.count_nonzero(outputs[first : first + count]))
         return hidden_states.hidden_rows(self._beside.handle, end, self._width)[begin:].copy()
 
     def warm_up(self) -> None:
