@@ -141,14 +141,14 @@ def assistant(*, noise: float = 0.4, width: int = WIDTH, kv_heads: int = 2) -> M
         _gemma_layer(model, layer, rows, noise, cells=False)
         model.values(f"blk.{layer}.layer_output_scale.weight", (1,), np.ones(1))
     rotation, _, output = line()
-    token, state = np.eye(WIDTH)[:, :width], 0.5 * np.eye(WIDTH)[:, :width]
+    token, state = 0.5 * np.eye(WIDTH)[:, :width], rotation[:, :width]
     model.gguf.drop("token_embd.weight")
     named = {
         "token_embd": np.concatenate([output, np.zeros_like(output)], axis=1),
         "nextn.pre_projection": np.concatenate(
             [np.concatenate([token, 0 * token], axis=1), np.concatenate([0 * token, state], axis=1)]
         ),
-        "nextn.post_projection": np.concatenate([rotation, 0 * rotation], axis=1)[:width],
+        "nextn.post_projection": np.eye(WIDTH, rows)[:width],
         "output_norm": np.ones(rows),
         "rope_freqs": np.ones(HEAD),
     }
