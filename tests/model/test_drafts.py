@@ -155,6 +155,18 @@ def test_an_assistant(shared: int, tmp_path: Path) -> None:
     assert (draft.target_width, draft.target_layers) == (target.embedding, ())
 
 
+def test_an_assistant_rotates_as_its_model(tmp_path: Path) -> None:
+    """Where options stretch the model's positions, they stretch those of what reads its cells."""
+    assistant = drafters.write_assistant(tmp_path / "assistant.gguf")
+    target = drafters.write_gemma4(tmp_path / "target.gguf")
+    settings = Settings(draft_model=str(assistant), rope_scaling="yarn", rope_scale=4.0)
+    prepared = prepare(target, settings)
+    assert prepared.draft is not None
+    assert prepared.draft.rope == prepared.config.rope
+    assert prepared.draft.rope.factor == 4
+    assert dict(prepared.draft.overrides)["gemma4-assistant.rope.scaling.factor"] == 4
+
+
 @pytest.mark.parametrize(
     ("options", "keys", "dropped", "why"),
     [

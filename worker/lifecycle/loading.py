@@ -251,6 +251,7 @@ def _open_model(
         main_gpu=settings.main_gpu,
         mmap=maps_file(settings, devices),
         files=config.files,
+        overrides=config.overrides,
     )
     options = ContextOptions(
         num_cells=plan.num_cells,

@@ -290,7 +290,7 @@ def load_draft(config: ModelConfig, settings: Settings) -> ModelConfig | None:
     """
     if settings.draft_model is None:
         return None
-    draft = load_draft_config(Path(settings.draft_model), config)
+    draft = load_draft_config(Path(settings.draft_model), config, wishes_of(settings).rope)
     if settings.guesses == "mtp" and not reads_cells(draft):
         raise UsageError("--draft mtp does not use the draft model.", hint="Leave one of them out.")
     needs_layers = not reads_cells(draft)

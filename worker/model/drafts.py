@@ -12,6 +12,7 @@ from worker.gguf.splits import open_header
 from worker.gguf.strings import StringArray
 from worker.model.architectures import DRAFTERS, GIVES_LAST_LAYER, GIVES_LAYERS
 from worker.model.config import ModelConfig, load_config
+from worker.model.overrides import NO_WISHES, RopeWish, Wishes
 
 # As llama.cpp compares them (`common_speculative_are_compatible`): vocabularies are padded to
 # round sizes, and the first tokens are often reserved under different names.
@@ -57,13 +58,18 @@ _HINTS = {
 _OF_ALL = ("nextn.eh_proj", "nextn.enorm", "nextn.hnorm")
 
 
-def load_draft_config(path: Path, target: ModelConfig) -> ModelConfig:
+def load_draft_config(
+    path: Path, target: ModelConfig, rope: RopeWish = NO_WISHES.rope
+) -> ModelConfig:
     """The config of a model that shall guess tokens for `target`.
 
+    rope: of the target, as which one that looks at its cells must rotate
     Raises UsageError where it cannot, or where the file is no good.
     """
     try:
         draft = load_config(path, purpose="draft")
+        if reads_cells(draft):
+            draft = load_config(path, purpose="draft", wishes=Wishes(rope=rope))
     except ModelFileError as error:
         raise UsageError(
             f"{path.name} cannot draft tokens for {Path(target.path).name}: {error.message}",
