@@ -12,7 +12,7 @@ import pytest
 from tests.support.guessing import SAMPLINGS, guesses_change_nothing
 from tests.support.models import drafters
 from tests.support.models.heads import write_qwen35
-from tests.support.sessions import Session, Truth, load, open_eagle, prompt_of, soak
+from tests.support.sessions import Session, Truth, load, open_reader, prompt_of, soak
 from worker import log
 from worker.engine.drafts.guesser import Drafting
 from worker.engine.drafts.heads import HeadDrafter
@@ -109,7 +109,7 @@ def test_the_same_text(opened: tuple[LlamaBackend, Eagle], kind: str, drafting: 
 @pytest.fixture(scope="module")
 def opened(pair: Pair) -> Generator[tuple[LlamaBackend, Eagle]]:
     config = load_draft_config(pair[1], load_config(pair[0]))
-    with load(pair[0], draft=config) as backend, open_eagle(config, backend) as eagle:
+    with load(pair[0], draft=config) as backend, open_reader(config, backend) as eagle:
         yield backend, eagle
 
 
@@ -170,7 +170,7 @@ def test_it_guesses_what_it_guesses_alone(
     session.close()
     config = load_draft_config(pair[1], load_config(pair[0]))
     compared = 0
-    with load(pair[0], draft=config, unified=True) as backend, open_eagle(config, backend) as eagle:
+    with load(pair[0], draft=config, unified=True) as backend, open_reader(config, backend) as eagle:
         for known, tokens in made.items():
             expected = guess_alone(backend, eagle, known, len(tokens))
             assert tokens[: len(expected)] == expected
@@ -221,4 +221,4 @@ def test_a_table_that_leads_out_of_the_vocabulary(tmp_path: Path) -> None:
     config = load_draft_config(model.gguf.write(tmp_path / "e.gguf"), load_config(target))
     refused = pytest.raises(ModelLoadError, match="not in its vocabulary")
     with load(target, draft=config) as backend, refused:
-        open_eagle(config, backend)
+        open_reader(config, backend)

@@ -25,6 +25,7 @@ class FakeHeads:
 
     encodes = False
     longest = 3
+    mask = None
 
     def __init__(self, model: FakeBackend, *, num_cells: int = 0, right: bool = True) -> None:
         self.model = model

@@ -18,7 +18,7 @@ from worker.engine.plan import StepPlan
 from worker.engine.request import GenerationParams, Prompt, Request, SamplingParams
 from worker.engine.sequence import Delta, Sequence
 from worker.llama.backend import LlamaBackend
-from worker.llama.companion import DraftModel, Eagle, Heads, StateReader
+from worker.llama.companion import DraftModel, Heads, LayerReader, StateReader, open_layer_reader
 from worker.llama.context import ContextOptions
 from worker.llama.library import native
 from worker.llama.weights import LoadOptions
@@ -74,7 +74,7 @@ def load(
     )
 
 
-def open_eagle(draft: ModelConfig, backend: LlamaBackend) -> Eagle:
+def open_reader(draft: ModelConfig, backend: LlamaBackend) -> LayerReader:
     """A drafter beside a backend that was loaded for it."""
     options = ContextOptions(
         num_cells=backend.shape.num_cells,
@@ -82,7 +82,7 @@ def open_eagle(draft: ModelConfig, backend: LlamaBackend) -> Eagle:
         batch_size=backend.batch.capacity,
         **EXACT,
     )
-    return Eagle(draft, LoadOptions(n_gpu_layers=0, devices=()), options, backend)
+    return open_layer_reader(draft, LoadOptions(n_gpu_layers=0, devices=()), options, backend)
 
 
 class Truth:
@@ -138,7 +138,7 @@ class Session:
         self.draft_model: DraftModel | None = None
         if reads:
             assert drafts is not None
-            self.heads = open_eagle(drafts, self.backend)
+            self.heads = open_reader(drafts, self.backend)
         elif draft is not None:
             self.draft_model = DraftModel(
                 draft,

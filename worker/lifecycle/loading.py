@@ -15,7 +15,7 @@ from worker.lifecycle.prepared import Prepared, load_weights, maps_file, note_na
 from worker.llama import library
 from worker.llama.backend import LlamaBackend
 from worker.llama.calibrate import AttentionShape, calibration
-from worker.llama.companion import Companion, DraftModel, Eagle, Heads, StateReader
+from worker.llama.companion import Companion, DraftModel, Heads, StateReader, open_layer_reader
 from worker.llama.context import PLAIN_ROWS, ContextOptions
 from worker.llama.guides.guides import Guides
 from worker.llama.process import openmp
@@ -234,7 +234,7 @@ def open_draft(
 
 def _open_model(
     config: ModelConfig, settings: Settings, prepared: Prepared, backend: LlamaBackend
-) -> DraftModel | Eagle:
+) -> DraftModel | StateReader:
     devices, plan = prepared.devices, prepared.plan
     offloads = bool(devices.chosen) and plan.gpu_layers > 0
     load = LoadOptions(
@@ -257,7 +257,7 @@ def _open_model(
         flash_attn=settings.flash_attn,
     )
     if reads_states(config):
-        return Eagle(config, load, options, backend)
+        return open_layer_reader(config, load, options, backend)
     return DraftModel(Path(config.path), load, options)
 
 

@@ -27,6 +27,8 @@ HEAD_OUTPUTS = HEAD_LENGTH + 1
 EAGLE_LENGTH = 7
 _ENCODED_ROWS = 32
 LENDER_CELLS = 256
+# Sequences whose blocks a DFlash drafter guesses at once: each row has logits of all tokens.
+_BLOCKS = 4
 # Tokens that are guessed at once without heads, where a recurrent model keeps the states before
 # them; where these are small, and where they are not.
 _COPY_LENGTH, _SHORT_COPY_LENGTH = 15, 3
@@ -111,6 +113,34 @@ def eagle_bytes(
         + draft.vocab_size * _TOKEN_BYTES
         + 4 * draft.embedding * (num_cells + batch)
         + 4 * raw * (2 * batch + _ENCODED_ROWS * slots)
+    )
+
+
+def block_rows(draft: ModelConfig, slots: int) -> int:
+    """Rows of one batch of a DFlash drafter: blocks, or hidden states that it reads."""
+    return max(draft.block_size * min(slots, _BLOCKS), slots, _ENCODED_ROWS)
+
+
+def dflash_bytes(
+    draft: ModelConfig,
+    settings: Settings,
+    context: ContextBytes,
+    packed: Iterable[PackedEncoding],
+) -> int:
+    """Bytes of a DFlash drafter, without a context that lends it the model's embeddings.
+
+    All its rows have logits. The model's hidden states wait until there are as many as it reads at
+    once; those of a batch are there twice.
+    """
+    slots = settings.slots
+    rows, batch = block_rows(draft, slots), max(settings.batch_size, slots)
+    raw = len(draft.target_layers) * draft.target_width
+    return (
+        weights_bytes(draft, packed)
+        + sum(context)
+        + 4 * rows * draft.vocab_size
+        + draft.vocab_size * _TOKEN_BYTES
+        + 4 * raw * (2 * batch + _ENCODED_ROWS * slots + rows)
     )
 
 
