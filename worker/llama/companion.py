@@ -21,6 +21,7 @@ from worker.llama.library import native
 from worker.llama.weights import LoadOptions, Weights
 from worker.memory.companions import (
     EAGLE_LENGTH,
+    ENCODED_ROWS,
     HEAD_LENGTH,
     HEAD_OUTPUTS,
     block_rows,
@@ -253,6 +254,7 @@ class DFlash(LayerReader):
         super().__init__(config, load, block_options(config, options), backend)
         handle = self.weights.handle
         self.longest = config.block_size - 1
+        self.max_waiting = ENCODED_ROWS * self.num_slots
         self.mask = config.tokenizer and config.tokenizer.mask_id
         self.fed = np.zeros(
             (self.batch.capacity, len(config.target_layers) * config.target_width), np.float32

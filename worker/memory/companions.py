@@ -25,7 +25,7 @@ HEAD_OUTPUTS = HEAD_LENGTH + 1
 # The same of an EAGLE-3 drafter, which is trained to go on; and rows that it encodes at once, at
 # least, for each of which llama.cpp has room for logits.
 EAGLE_LENGTH = 7
-_ENCODED_ROWS = 32
+ENCODED_ROWS = 32
 LENDER_CELLS = 256
 # Sequences whose blocks a DFlash drafter guesses at once: each row has logits of all tokens.
 _BLOCKS = 4
@@ -87,7 +87,7 @@ def draft_bytes(
 
 def eagle_outputs(slots: int) -> int:
     """Rows with logits or encoded states that one batch of an EAGLE-3 drafter may have."""
-    return max((EAGLE_LENGTH + 1) * slots, _ENCODED_ROWS)
+    return max((EAGLE_LENGTH + 1) * slots, ENCODED_ROWS)
 
 
 def eagle_bytes(
@@ -112,13 +112,13 @@ def eagle_bytes(
         + 4 * outputs * (draft.vocab_size + draft.embedding + raw)
         + draft.vocab_size * _TOKEN_BYTES
         + 4 * draft.embedding * (num_cells + batch)
-        + 4 * raw * (2 * batch + _ENCODED_ROWS * slots)
+        + 4 * raw * (2 * batch + ENCODED_ROWS * slots)
     )
 
 
 def block_rows(draft: ModelConfig, slots: int) -> int:
     """Rows of one batch of a DFlash drafter: blocks, or hidden states that it reads."""
-    return max(draft.block_size * min(slots, _BLOCKS), slots, _ENCODED_ROWS)
+    return max(draft.block_size * min(slots, _BLOCKS), slots, ENCODED_ROWS)
 
 
 def dflash_bytes(
@@ -140,7 +140,7 @@ def dflash_bytes(
         + sum(context)
         + 4 * rows * draft.vocab_size
         + draft.vocab_size * _TOKEN_BYTES
-        + 4 * raw * (2 * batch + _ENCODED_ROWS * slots + rows)
+        + 4 * raw * (2 * batch + ENCODED_ROWS * slots + rows)
     )
 
 

@@ -49,8 +49,10 @@ _DFLASH_LAYER = (
 )  # fmt: skip
 # What comes after DFlash, by a tensor that only such a file has.
 _BEYOND_DFLASH = {
-    "markov_w1.weight": "DSpark", "selector_hidden.weight": "DFlash 2", "hc_head_fn.weight": "DSpark",
-}  # fmt: skip
+    "markov_w1.weight": "DSpark",
+    "hc_head_fn.weight": "DSpark",
+    "selector_hidden.weight": "DFlash 2",
+}
 _HINTS = {
     "eagle3": "Choose the EAGLE-3 file that was made for this model.",
     "dflash": "Choose the DFlash file that was made for this model.",

@@ -21,7 +21,6 @@ from tests.support.models.heads import attention, feed_forward, line
 from worker.gguf.quant import ENCODINGS
 
 LAYERS = 3
-_MARK = 3.0
 _PAIRS = 4
 _I64 = next(number for number, each in ENCODINGS.items() if each.name == "I64")
 # Tokens of a drafter's own vocabulary: all but every eighth.
@@ -31,7 +30,7 @@ OWN = np.array([token for token in range(VOCABULARY) if token % 8])
 def write_target(
     path: Path, *, noise: float = 1.2, architecture: str = "llama", marked: bool = False
 ) -> Path:
-    """Plain layers. marked: the first element is the same in all embeddings"""
+    """Plain layers. marked: see `line`"""
     model = Model(architecture, layers=LAYERS)
     for layer in range(LAYERS):
         prefix = f"blk.{layer}."
@@ -42,9 +41,7 @@ def write_target(
         if architecture == "qwen3":
             model.norm(f"{prefix}attn_q_norm.weight", HEAD)
             model.norm(f"{prefix}attn_k_norm.weight", HEAD)
-    _, embedding, output = line()
-    if marked:
-        embedding[:, 0] = _MARK
+    _, embedding, output = line(marked=marked)
     model.gguf.drop("token_embd.weight")
     model.values("token_embd.weight", (WIDTH, VOCABULARY), embedding)
     model.values("output.weight", (WIDTH, VOCABULARY), output)
@@ -139,8 +136,7 @@ def dflash(
     if sections:
         model.keys({"rope.dimension_sections": array(I32, [HEAD // 2, 0, 0, 0])})
     draw = np.random.default_rng(9)
-    rotation, embedding, output = line()
-    embedding[:, 0] = _MARK
+    rotation, embedding, output = line(marked=True)
     nothing, ones = np.zeros((WIDTH, WIDTH)), np.ones(WIDTH)
     fused = [0.02 * draw.standard_normal((WIDTH, WIDTH)) for _ in layers]
     fused[0] += np.eye(WIDTH)

@@ -1,7 +1,7 @@
 """Guesses of a block at once, by a drafter that reads the model's hidden states (DFlash).
 
-Its cells hold what it made of the state at each position. A guess is one batch: the last known token
-and a mask for each token that follows, which all look at each other and at the cells.
+Its cells hold what it made of the state at each position. A guess is one batch: the last known
+token and a mask for each token that follows, which all look at each other and at the cells.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from worker.engine.drafts.heads import HeadDrafter, HeadSlot
 from worker.engine.drafts.rounds import GuessLine, Rounds
 from worker.engine.sequence import Sequence
 
-# States that wait are read once a sequence has so many: they are wider than what they become.
-_MANY_STATES = 32
 _Place = tuple[Draft, Sequence, HeadSlot]
 
 
@@ -37,7 +35,7 @@ class BlockDrafter(HeadDrafter):
     slot = BlockSlot
 
     def seconds(self, sequences: int, length: int) -> float:
-        return self.cost.decode(sequences)
+        return super().seconds(sequences, min(length, 1))
 
     def guess(self, sequences: Iterable[Sequence], length: int, floor: float) -> None:
         self._calls += 1
@@ -56,8 +54,9 @@ class BlockDrafter(HeadDrafter):
             self._guess_blocks(places[first : first + most], asked, length, floor)
 
     def _bound(self, running: Collection[Draft]) -> None:
-        """Read what waits, before it is much."""
-        self._read_states((h for h in self._held if h.num_waiting >= _MANY_STATES), running)
+        """Read states of which many wait: they are wider than what becomes of them."""
+        most = self._backend.max_waiting // self._backend.num_slots
+        self._read_states((held for held in self._held if held.num_waiting >= most), running)
 
     def _read_states(self, slots: Iterable[HeadSlot], asked: Collection[Draft]) -> None:
         """Make cells of the states that wait there."""
@@ -96,9 +95,8 @@ class BlockDrafter(HeadDrafter):
             return
         for line in lines:
             line.draft.offer("model", [], [])
-            for line.row in range(line.row + 1, line.row + 1 + min(length, self.longest)):
+            while len(line.draft.tokens) < min(length, self.longest) and line.reached >= floor:
+                line.row += 1
                 Rounds._extend(self, line)
-                if line.reached < floor:
-                    break
             self._drop(line.held, line.held.length)
         self.cost.observe(len(lines), 0, self._clock() - started)

@@ -30,8 +30,8 @@ from worker.engine.drafts.rounds import DraftBackend, Rounds
 from worker.engine.lookup import MAX_GUESS
 from worker.engine.sequence import Sequence
 
-# Guesses of a draft model: each token costs a round, so there are fewer than from the text. Those of
-# a block cost one together.
+# Guesses of a draft model: each token costs a round, so there are fewer than from the text. A block
+# of them costs one.
 _LENGTHS = (1, 2, 3, 4, 5, 7, 10, 15)
 # A trial: so many sequences verify so many tokens.
 _TRIED_SEQUENCES, _TRIED_LENGTH = 4, 3
