@@ -24,7 +24,7 @@ INSTALL = $(FIND_PYTHON); "$$python" scripts/install $(if $(BACKEND),--backend $
 VENV = { test -x .venv-$(1)/bin/python || { $(FIND_PYTHON); "$$python" -m venv .venv-$(1); }; } && \
 	.venv-$(1)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(2)
 
-SUITES = real harm install image fleet clients suites page api offload gpu managers fuzz faults soak proof reference adapters
+SUITES = real harm install image fleet clients suites page api offload gpu drafts managers fuzz faults soak proof reference adapters
 OLD = test-real test-harm test-install test-fleet test-page test-gpu
 
 .PHONY: help install dev serve test check $(SUITES:%=check-%) $(OLD) clients suites lint format bench peers \
@@ -116,6 +116,9 @@ check-offload: ## offloading to RPC devices, with a build of its own in .venv-of
 check-gpu: dev ## a GPU: speed beside LLAMA_SERVER=FILE, layers, plans, sleep, 64 streams, images, drafts
 	@$(if $(LLAMA_SERVER),.venv/bin/python -m benchmarks.offload $(LLAMA_SERVER) --json offload.json $(if $(REHEARSE),--rehearse))
 	@$(if $(REHEARSE),$(STAND_IN),exec .venv/bin/python) -m pytest -rs checks/gpu tests/llama/test_backends.py $(ARGS)
+
+check-drafts: dev ## what drafters guess, beside LLAMA_SERVER=FILE with the same files
+	@LLAMA_SERVER="$(LLAMA_SERVER)" exec .venv/bin/python -m pytest -rs checks/drafts $(ARGS)
 
 check-managers: dev ## examples/ with supervisor, circus, litellm and others in .venv-managers
 	@$(call VENV,managers,examples/requirements.txt)

@@ -249,8 +249,7 @@ def test_the_words_of_an_option_that_is_also_a_switch(capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     "words",
     [
-        "--draft model", "--draft ngram -md d.gguf", "--draft mtp -md d.gguf",
-        "--draft none -md d.gguf",
+        "--draft model", "--draft ngram -md d.gguf", "--draft none -md d.gguf",
         "--callback-url ftp://h/", "--callback-url h:80", "--callback-url http://",
         "--callback-url http://u:hush@h/", "--callback-url http://h:99999/",
         "--callback-url http://h/a\nb", "--callback-url http://a..b/", "--heartbeat-interval 0",
@@ -264,7 +263,7 @@ def test_the_words_of_an_option_that_is_also_a_switch(capsys: pytest.CaptureFixt
         f"--media-dir {__file__}", "--media-dir /no/such/folder",
         "--hf-repo a", "--hf-file x.gguf", "--hf-repo a/b --model c", "--host unix:",
         "--socket-mode 8",
-        "--spec-type draft-eagle3", "--spec-type draft-mtp,draft-simple", "--samplers top_k;dry",
+        "--spec-type draft-dspark", "--spec-type draft-mtp,draft-simple", "--samplers top_k;dry",
         "--samplers nope", "--override-kv a=b", "--override-kv a=int:x", "--temp hot",
         "--temp 1_0", "--port 8_0", "--n-cpu-moe -1", "--sleep-idle-seconds -2", "-ot exps",
         "-ot =CPU", "-ot (=CPU", "-ot a*+=CPU", "-ot (?i)a=CPU", r"-ot \pL=CPU", "-ot [[:w:]]=CPU",

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support import http
-from tests.support.models import ggufs
+from tests.support.models import drafters, ggufs
 from tests.support.models.adapters import control_gguf, write_lora
 from tests.support.models.heads import write_glm4moe
 from tests.support.models.projectors import png, projector_gguf
@@ -218,6 +218,23 @@ def test_a_published_line_has_its_effect(
     monkeypatch.chdir(folder)
     with serving(*line.split(), *BEHIND, env=machine.env(), forked=True) as server:
         FORMS[line](server)
+
+
+def test_a_drafter_in_the_repository(machine: Machine, tmp_path: Path) -> None:
+    """`-hfd` takes the drafter that lies beside a model before the model itself; once it is here,
+    no Hub is asked."""
+    drafter = "mtp-repo-Q8_0.gguf"
+    machine.hub.files[REPO] = {
+        USUAL: drafters.write_gemma4(tmp_path / "m.gguf").read_bytes(),
+        drafter: drafters.write_assistant(tmp_path / "a.gguf").read_bytes(),
+    }
+    asked: list[int] = []
+    for _ in range(2):
+        line = ("-hf", REPO, "-hfd", REPO, *BEHIND)
+        with serving(*line, env=machine.env(), forked=True) as server:
+            guesses("auto", drafter.removesuffix(".gguf"))(server)
+        asked.append(len(machine.hub.asked))
+    assert asked[0] == asked[1]
 
 
 @pytest.mark.parametrize("line", WAITING)

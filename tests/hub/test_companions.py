@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.models import ggufs
-from worker.hub.choice import companions, companions_here, offers
+from worker.hub.choice import choose_drafter, companions, companions_here, offers
 
 MODELS = {"m-Q4_K_M.gguf": 4000, "m-F16.gguf": 16000}
 
@@ -52,3 +52,18 @@ def test_what_is_here_is_judged_by_what_it_holds(tmp_path: Path) -> None:
     files = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
     found = companions_here(tmp_path, files)
     assert found == {"large-imatrix-Q4_0.gguf", "mmproj-damaged.gguf", "mtp-inside-Q4_0.gguf"}
+
+
+@pytest.mark.parametrize(
+    ("files", "quant", "expected"),
+    [
+        (("m-Q4_K_M.gguf", "m-mtp-Q8_0.gguf", "imatrix.gguf"), "Q4_K_M", None),
+        (("mtp-m-Q8_0.gguf", "a/mtp-m-Q4_K_M.gguf"), "Q4_K_M", "a/mtp-m-Q4_K_M.gguf"),
+        (("mtp-m-Q8_0.gguf", "mtp-m-BF16.gguf"), "Q4_K_M", "mtp-m-Q8_0.gguf"),
+        (("eagle3-m-Q4_K_M.gguf", "MTP-m-F16.gguf"), "Q4_K_M", "MTP-m-F16.gguf"),
+        (("eagle3-m.gguf",), "Q8_0", "eagle3-m.gguf"),
+    ],
+)
+def test_a_drafter_among_files(files: tuple[str, ...], quant: str, expected: str | None) -> None:
+    """Its name begins with what it is; of several the encoding counts, then the bits."""
+    assert choose_drafter(files, quant) == expected

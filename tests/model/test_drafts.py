@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.support.models import drafters, ggufs
 from tests.support.models.architectures import WRITERS
+from tests.support.models.ggufs import BOOL, array
 from tests.support.models.heads import write_qwen35
 from worker.errors import UsageError
 from worker.lifecycle.prepared import prepare
@@ -136,7 +138,7 @@ def test_a_model_that_gives_no_hidden_states(tmp_path: Path) -> None:
         load_draft_config(drafters.write_eagle(tmp_path / "eagle.gguf"), target)
 
 
-@pytest.mark.parametrize("architecture", ["dflash", "gemma4-assistant"])
+@pytest.mark.parametrize("architecture", ["dflash"])
 def test_other_drafters(architecture: str, tmp_path: Path) -> None:
     """They are refused before native code reads them."""
     target = load_config(drafters.write_target(tmp_path / "target.gguf"))
@@ -145,10 +147,75 @@ def test_other_drafters(architecture: str, tmp_path: Path) -> None:
         load_draft_config(path, target)
 
 
-def test_a_cut_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shared", [0, 2])
+def test_an_assistant(shared: int, tmp_path: Path) -> None:
+    """It fits a model whose last layers have its cells, or look at earlier ones that have."""
+    target = load_config(drafters.write_gemma4(tmp_path / "target.gguf", shared=shared))
+    draft = load_draft_config(drafters.write_assistant(tmp_path / "assistant.gguf"), target)
+    assert (draft.target_width, draft.target_layers) == (target.embedding, ())
+
+
+def test_an_assistant_rotates_as_its_model(tmp_path: Path) -> None:
+    """Where options stretch the model's positions, they stretch those of what reads its cells."""
+    assistant = drafters.write_assistant(tmp_path / "assistant.gguf")
+    target = drafters.write_gemma4(tmp_path / "target.gguf")
+    settings = Settings(draft_model=str(assistant), rope_scaling="yarn", rope_scale=4.0)
+    prepared = prepare(target, settings)
+    assert prepared.draft is not None
+    assert prepared.draft.rope == prepared.config.rope
+    assert prepared.draft.rope.factor == 4
+    assert dict(prepared.draft.overrides)["gemma4-assistant.rope.scaling.factor"] == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "keys", "dropped", "why"),
+    [
+        ({"width": 32}, {}, (), "hidden states of 32 elements, and the model's have 64"),
+        ({"kv_heads": 1}, {}, (), "its layer 0 reads 1 keys of 16 elements in a cell, and .* 2 of"),
+        ({}, {"attention.key_length": 64}, (), "its layer 1 reads 1 keys of 64 elements"),
+        ({}, {"nextn_predict_layers": 1}, (), "1 of its 2 layers guess tokens"),
+        ({}, {"embedding_length": 64}, (), "its rows are as long as the model's"),
+        ({}, {"attention.sliding_window_pattern": array(BOOL, [0, 0])}, (), "none of its layers"),
+        ({}, {}, ("nextn.pre_projection.weight",), "no tensor nextn.pre_projection.weight"),
+        ({}, {}, ("blk.1.layer_output_scale.weight",), "no tensor blk.1.layer_output_scale"),
+    ],
+)
+def test_an_assistant_of_another_model(
+    options: dict[str, Any],
+    keys: dict[str, Any],
+    dropped: tuple[str, ...],
+    why: str,
+    tmp_path: Path,
+) -> None:
+    """Native code would read other cells or end the process; here both files are named."""
+    target = load_config(drafters.write_gemma4(tmp_path / "target.gguf"))
+    model = drafters.assistant(**options)
+    model.keys(keys)
+    model.gguf.drop(*dropped)
+    with pytest.raises(UsageError, match=why) as caught:
+        load_draft_config(model.gguf.write(tmp_path / "assistant.gguf"), target)
+    assert "assistant.gguf cannot draft tokens for target.gguf" in caught.value.message
+    assert "made for this model" in str(caught.value.hint)
+
+
+def test_an_assistant_of_a_model_without_its_layers(tmp_path: Path) -> None:
+    """Only Gemma 4 shows its cells, and its last two layers must be of the two kinds."""
+    path = drafters.write_assistant(tmp_path / "assistant.gguf")
+    other = load_config(drafters.write_target(tmp_path / "other.gguf"))
+    with pytest.raises(UsageError, match="cells of gemma4 models, and this is a llama model"):
+        load_draft_config(path, other)
+    target = load_config(drafters.write_gemma4(tmp_path / "target.gguf"))
+    swapped = replace(target, sliding_pattern=(1, 0, 0, 1))
+    with pytest.raises(UsageError, match="layer 2 of the model, which is without a sliding window"):
+        load_draft_config(path, swapped)
+
+
+@pytest.mark.parametrize("kind", ["eagle", "assistant"])
+def test_a_cut_file(kind: str, tmp_path: Path) -> None:
     """It names the model too, and what is wrong with the file."""
     target = load_config(drafters.write_target(tmp_path / "target.gguf"))
-    path = drafters.write_eagle(tmp_path / "eagle.gguf")
+    write_draft = {"eagle": drafters.write_eagle, "assistant": drafters.write_assistant}[kind]
+    path = write_draft(tmp_path / "draft.gguf")
     path.write_bytes(path.read_bytes()[:-5000])
-    with pytest.raises(UsageError, match=r"eagle.gguf cannot draft tokens for target.gguf: "):
+    with pytest.raises(UsageError, match=r"draft.gguf cannot draft tokens for target.gguf: "):
         load_draft_config(path, target)

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import random
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,27 @@ def test_an_eagle_drafter(tmp_path: Path) -> None:
     assert plan["draft_bytes"] > eagle.stat().st_size
 
 
+def test_an_assistant(tmp_path: Path) -> None:
+    """It guesses beside its model, also under llama-server's name for it, and after sleep; commands
+    say for which model it is, and that it fits."""
+    target = drafters.write_gemma4(tmp_path / "target.gguf")
+    assistant = drafters.write_assistant(tmp_path / "assistant.gguf")
+    words = ("-md", assistant, "--spec-type", "draft-mtp", "-c", "2048", "-np", "2")
+    with serving("--model", target, *words) as server:
+        info = http.get(f"{server.url}/info").json()
+        assert (info["draft"], info["draft_model"]) == ("model", "assistant")
+        for _ in range(2):
+            timings = [server.post(BODY).json()["timings"] for _ in range(3)]
+            assert sum(found["draft_n_accepted"] for found in timings) > 0
+            server.post({}, "/sleep")
+    shown = " ".join(ended("show", assistant).stdout.split())
+    assert "hidden states of 64 elements and 320 tokens" in shown
+    assert "the cells of its last layers" in shown
+    assert ended("check", target, "--draft-model", assistant).returncode == 0
+    plan = json.loads(ended("plan", target, "-md", assistant, "--json").stdout)
+    assert plan["draft_bytes"] > assistant.stat().st_size
+
+
 def test_an_eagle_drafter_and_the_same_prompt(tmp_path: Path) -> None:
     """A cached prompt's last token, computed again, gives the drafter no state that it lacks."""
     target = drafters.write_target(tmp_path / "target.gguf")
@@ -72,16 +93,31 @@ def test_an_eagle_drafter_and_the_same_prompt(tmp_path: Path) -> None:
         assert len(texts) == 1
 
 
-def test_an_eagle_drafter_of_another_model_is_refused(tiny: Path, tmp_path: Path) -> None:
-    """It exits with 2 before anything is loaded; so does one that nobody drafts for."""
-    eagle = drafters.write_eagle(tmp_path / "eagle.gguf")
-    done = ended("serve", "--model", tiny, "-md", eagle, "--port", "0")
+@pytest.mark.parametrize(
+    ("writer", "why"),
+    [
+        (drafters.write_eagle, "it reads layer 2"),
+        (drafters.write_assistant, "it looks at cells of gemma4 models"),
+    ],
+)
+def test_a_drafter_of_another_model_is_refused(
+    writer: Callable[[Path], Path], why: str, tiny: Path, tmp_path: Path
+) -> None:
+    """It exits with 2 before anything is loaded; one that is served alone is no model."""
+    drafter = writer(tmp_path / "drafter.gguf")
+    done = ended("serve", "--model", tiny, "-md", drafter, "--port", "0")
     assert done.returncode == 2
     last = done.stderr.splitlines()[-1]
-    assert "eagle.gguf cannot draft tokens for tiny.gguf: it reads layer 2" in last
-    checked = ended("check", tiny, "--draft-model", eagle)
+    assert f"drafter.gguf cannot draft tokens for tiny.gguf: {why}" in last
+    checked = ended("check", tiny, "--draft-model", drafter)
     assert checked.returncode == 1
-    assert "it reads layer 2" in checked.stdout
+    assert why in " ".join(checked.stdout.split())
+    asked = ended("serve", "--model", tiny, "-md", tiny, "--spec-type", "draft-mtp")
+    assert asked.returncode == 2
+    assert "--draft mtp does not use the draft model" in asked.stderr
+    alone = ended("serve", "--model", drafter, "--port", "0")
+    assert alone.returncode == 1
+    assert "only draft tokens for another model" in alone.stderr
 
 
 @pytest.mark.parametrize(("who", "told"), [("mtp", "mtp"), ("auto", "both")])

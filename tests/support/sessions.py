@@ -17,15 +17,23 @@ from worker.engine.engine import Engine
 from worker.engine.plan import StepPlan
 from worker.engine.request import GenerationParams, Prompt, Request, SamplingParams
 from worker.engine.sequence import Delta, Sequence
+from worker.lifecycle.buffers import text_purpose
 from worker.llama.backend import LlamaBackend
-from worker.llama.companion import DraftModel, Heads, LayerReader, StateReader, open_layer_reader
+from worker.llama.companion import (
+    Assistant,
+    DraftModel,
+    Heads,
+    LayerReader,
+    StateReader,
+    open_layer_reader,
+)
 from worker.llama.context import ContextOptions
 from worker.llama.library import native
 from worker.llama.weights import LoadOptions
 from worker.machine import Memory
 from worker.memory.plan import estimate
 from worker.model.config import ModelConfig, load_config
-from worker.model.drafts import load_draft_config, reads_states, states_read
+from worker.model.drafts import load_draft_config, reads_cells, reads_states, states_read
 from worker.settings import Settings
 
 Tokens = tuple[int, ...]
@@ -67,11 +75,16 @@ def load(
         ContextOptions(
             **given,
             unified=unified,
-            purpose="text beside heads" if heads else "text",
+            purpose=text_purpose(draft, heads=heads),
             layers_read=states_read(draft),
             **EXACT,
         ),
     )
+
+
+def open_assistant(draft: ModelConfig, backend: LlamaBackend) -> Assistant:
+    """An assistant beside a backend that was loaded for it."""
+    return Assistant(draft, LoadOptions(n_gpu_layers=0, devices=()), backend)
 
 
 def open_reader(draft: ModelConfig, backend: LlamaBackend) -> LayerReader:
@@ -136,8 +149,10 @@ class Session:
         )
         self.heads: StateReader | None = Heads(self.backend) if heads else None
         self.draft_model: DraftModel | None = None
-        if reads:
-            assert drafts is not None
+        self.assistant: Assistant | None = None
+        if drafts is not None and reads_cells(drafts):
+            self.assistant = open_assistant(drafts, self.backend)
+        elif drafts is not None and reads:
             self.heads = open_reader(drafts, self.backend)
         elif draft is not None:
             self.draft_model = DraftModel(
@@ -154,7 +169,9 @@ class Session:
             self.backend,
             lambda: next(ticks) * 1e-4,  # whatever is measured takes next to no time
             store=self.store,
-            drafting=Drafting(drafting, model=self.draft_model, heads=self.heads),
+            drafting=Drafting(
+                drafting, model=self.draft_model, heads=self.heads, assistant=self.assistant
+            ),
         )
         self.requests: dict[str, Request] = {}
         self.tokens: dict[str, list[int]] = {}
@@ -189,11 +206,9 @@ class Session:
 
     def close(self) -> None:
         """Free the models."""
-        if self.heads is not None:
-            self.heads.close()
-        self.backend.close()
-        if self.draft_model is not None:
-            self.draft_model.close()
+        for each in (self.heads, self.assistant, self.backend, self.draft_model):
+            if each is not None:
+                each.close()
 
     def add(self, name: str, prompt: Tokens, count: int = COUNT, *, priority: int = 0) -> None:
         """Queue a greedy request."""

@@ -38,8 +38,31 @@ def fetch_models(settings: Settings) -> tuple[Path, Settings]:
         seen = settings.mmproj_auto and settings.mmproj is None
         settings = replace(settings, model=f"file:{_fetch(model, settings, with_projector=seen)}")
     if settings.hf_draft is not None and draft is not None:
+        draft = _drafter_of(draft, model, settings) or draft
         settings = replace(settings, draft_model=str(_fetch(draft, settings, with_projector=False)))
     return model_path(settings), with_draft_path(settings)
+
+
+def _drafter_of(text: str, model: str | None, settings: Settings) -> str | None:
+    """The drafter that lies in a repository, by its name; None: there is none.
+
+    The Hub is asked only if nothing of the repository is here but the model itself.
+    """
+    from worker.hub.cache import RepoCache
+    from worker.hub.choice import choose_drafter
+    from worker.hub.client import list_models
+
+    wanted = parse(text)
+    if not isinstance(wanted, Remote) or wanted.file is not None:
+        return None
+    repo, revision, quant = wanted.repo, wanted.revision, wanted.quant or _USUAL
+    _, here = RepoCache(repo).models(revision)
+    path = choose_drafter(here, quant)
+    other = parse(model) if model else None
+    is_own = isinstance(other, Remote) and other.repo == repo
+    if path is None and not settings.offline and (is_own or not here):
+        path = choose_drafter(list_models(repo, revision), quant)
+    return path and f"hf:{repo}@{revision}::file={path}"
 
 
 def _fetch(text: str, settings: Settings, *, with_projector: bool) -> Path:

@@ -251,7 +251,7 @@ def _check_draft(found: Mapping[str, Any]) -> None:
     draft, there = found.get("draft"), "draft_model" in found
     if draft == "model" and not there:
         raise UsageError("--draft model needs a draft model.", hint="Add --draft-model FILE.")
-    if there and draft not in (None, "auto", "model", "both"):
+    if there and draft in ("none", "ngram"):
         raise UsageError(
             f"--draft {draft} does not use the draft model.", hint="Leave one of them out."
         )

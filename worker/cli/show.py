@@ -20,6 +20,7 @@ from worker.memory.embedding import longest_text
 from worker.model.adapter import AdapterConfig, load_adapter
 from worker.model.architectures import LEARNED_POSITIONS, NO_ROPE
 from worker.model.config import ModelConfig, load_config
+from worker.model.drafts import reads_cells
 from worker.model.projector import ProjectorConfig, load_projector
 from worker.model.tokenizer import TokenizerConfig
 from worker.model.vectors import pooling_of
@@ -142,12 +143,14 @@ def _shape(config: ModelConfig) -> dict[str, str]:
         if any(experts.feed_forward):
             rows["expert feed-forward"] = _layers(experts.feed_forward)
     if config.target_width:
-        read = ", ".join(map(str, config.target_layers)) or "its last one"
+        read = "layers " + ", ".join(map(str, config.target_layers))
+        if reads_cells(config):
+            read = "the last output and the cells of its last layers"
         rows["drafts for"] = (
             f"a model with hidden states of {config.target_width:,} elements and "
-            f"{config.vocab_size:,} tokens, of which it reads layers {read}"
+            f"{config.vocab_size:,} tokens, of which it reads {read}"
         )
-    if config.nextn_layers:
+    elif config.nextn_layers:
         rows["MTP heads"] = str(config.nextn_layers)
     if config.recurrent:
         rows["recurrent"] = ", ".join(

@@ -8,7 +8,7 @@ matrix, `m-MTP-Q8_0.gguf` has heads in it.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -20,6 +20,9 @@ from worker.machine import Memory, human_bytes
 from worker.model.config import load_config
 
 _WORD = re.compile(r"(?:^|[-_./])(mmproj|imatrix|mtp)(?=[-_./]|$)", re.IGNORECASE)
+# Drafters begin so. Of several kinds the first counts, as in llama-server.
+_DRAFTERS = ("mtp-", "eagle3-")
+_BITS = re.compile(r"\d+")
 _FIRST = re.compile(r"(mmproj|mtp|imatrix)(?=[-_.]|$)", re.IGNORECASE)
 _LAST_IMATRIX = re.compile(r".*[-_.]imatrix", re.IGNORECASE | re.DOTALL)
 # Encodings that companions have, too; who offers fewer bits offers a model.
@@ -79,6 +82,28 @@ def _holds_none(folder: Path, path: str, by_name: set[str]) -> bool:
         # What else is wrong with a model is told to whoever takes it.
         return error.code in _CODES or path in by_name
     return False
+
+
+def choose_drafter(files: Iterable[str], quant: str) -> str | None:
+    """The drafter among the paths: in this encoding, or in one of about as many bits."""
+    names = {path: path.rpartition("/")[2] for path in files}
+    for kind in _DRAFTERS:
+        found = [path for path, name in names.items() if name.lower().startswith(kind)]
+        if found:
+            labels = {path: label_in_name(names[path]) or "" for path in found}
+            return min(
+                found,
+                key=lambda path: (
+                    labels[path] != quant, abs(_bits(labels[path]) - _bits(quant)), path,
+                ),
+            )  # fmt: skip
+    return None
+
+
+def _bits(quant: str) -> int:
+    """Of each weight, about."""
+    found = _BITS.search(quant)
+    return int(found[0]) if found else 0
 
 
 class OfferedFile(msgspec.Struct, frozen=True):

@@ -9,18 +9,29 @@ import select
 import signal
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
 from worker import log
 from worker.llama import library
-from worker.llama.context import Context, ContextOptions, lender_options
+from worker.llama.context import (
+    Context,
+    ContextOptions,
+    assistant_options,
+    lender_options,
+)
 from worker.llama.weights import LoadOptions, Weights
 from worker.memory.contexts import AskBuffers, ContextBytes, Wanted
 from worker.memory.embedding import EmbeddingShape
 from worker.model.config import ModelConfig
-from worker.model.drafts import borrows, reads_states, states_read, why_no_heads
+from worker.model.drafts import (
+    borrows,
+    reads_cells,
+    reads_states,
+    states_read,
+    why_no_heads,
+)
 from worker.settings import Settings
 
 _Told = TypeVar("_Told")
@@ -41,8 +52,17 @@ def context_options(settings: Settings, num_cells: int) -> ContextOptions:
         cache_type_v=settings.cache_type_v,
         flash_attn=settings.flash_attn,
         yarn=settings.yarn,
-        purpose="text beside heads" if settings.uses_heads else "text",
+        purpose=text_purpose(heads=settings.uses_heads),
     )
+
+
+def text_purpose(
+    draft: ModelConfig | None = None, *, heads: bool
+) -> Literal["text", "text beside heads", "text beside an assistant"]:
+    """Of the context for text, beside the file's own heads or what drafts."""
+    if reads_cells(draft):
+        return "text beside an assistant"
+    return "text beside heads" if heads else "text"
 
 
 def vectors_options(options: ContextOptions, shape: EmbeddingShape) -> ContextOptions:
@@ -81,20 +101,24 @@ def asking(config: ModelConfig, draft: ModelConfig | None = None) -> Generator[A
                 unified=wanted.unified,
                 chunk_outputs=wanted.chunk_outputs,
                 states_kept=wanted.states_kept,
+                purpose=text_purpose(draft, heads=wanted.settings.uses_heads),
                 layers_read=states_read(draft),
             )
             if wanted.shape is not None:
                 options = vectors_options(options, wanted.shape)
-            if wanted.beside:
-                purpose = "heads" if draft is None else "drafts" if reads_states(draft) else "text"
-                options = msgspec.structs.replace(options, purpose=purpose, layers_read=())
-            whose = guessing if wanted.beside else weights
+            whose, other = guessing if wanted.beside else weights, None
             with contextlib.ExitStack() as stack:
-                lender = None
+                if wanted.beside and reads_cells(draft):
+                    other = stack.enter_context(Context(weights, options))
+                    options = assistant_options(options)
+                elif wanted.beside:
+                    purpose = "heads" if draft is None else "text"
+                    purpose = "drafts" if draft is not None and reads_states(draft) else purpose
+                    options = msgspec.structs.replace(options, purpose=purpose, layers_read=())
                 if wanted.beside and draft is not None and borrows(draft):
-                    lender = stack.enter_context(Context(weights, lender_options(options)))
+                    other = stack.enter_context(Context(weights, lender_options(options)))
                 lines = stack.enter_context(library.capture_log())
-                context = stack.enter_context(Context(whose, options, other=lender))
+                context = stack.enter_context(Context(whose, options, other=other))
                 compute = sum(nbytes for _, nbytes in context.residency.compute_buffers)
             return ContextBytes(_sum(_CELLS, lines), _sum(_STATES, lines), compute)
 

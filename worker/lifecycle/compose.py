@@ -27,7 +27,7 @@ from worker.lifecycle.persistence import Recalled, open_store
 from worker.lifecycle.prepared import Prepared
 from worker.lifecycle.slots import named_slots
 from worker.llama.backend import LlamaBackend
-from worker.llama.companion import StateReader
+from worker.llama.companion import Assistant, StateReader
 from worker.llama.process.pipe import write
 from worker.llama.weights import Weights
 from worker.model.calibration import CalibrationError, DecisionCalibration, load_calibration
@@ -176,12 +176,14 @@ def _calibration(settings: Settings, config: ModelConfig) -> DecisionCalibration
 
 def _drafting(settings: Settings, made: LoadedParts) -> Drafting:
     draft = made.native.draft
-    is_heads = isinstance(draft, StateReader)
+    heads = draft if isinstance(draft, StateReader) else None
+    assistant = draft if isinstance(draft, Assistant) else None
     return Drafting(
         looks_up=made.prepared.guesses in ("auto", "ngram", "both"),
         recall=made.recalled and made.recalled.recall,
-        model=None if is_heads else draft,
-        heads=draft if is_heads else None,
+        model=None if heads or assistant else draft,
+        heads=heads,
+        assistant=assistant,
         limits=GuessLimits(
             longest=settings.draft_max,
             longest_text=settings.ngram_max or settings.draft_max,

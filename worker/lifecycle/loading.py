@@ -9,13 +9,20 @@ import msgspec
 
 from worker import log, machine
 from worker.engine.backend import Kernels
-from worker.lifecycle.buffers import context_options, vectors_options
+from worker.lifecycle.buffers import context_options, text_purpose, vectors_options
 from worker.lifecycle.devices import Devices
 from worker.lifecycle.prepared import Prepared, load_weights, maps_file, note_native
 from worker.llama import library
 from worker.llama.backend import LlamaBackend
 from worker.llama.calibrate import AttentionShape, calibration
-from worker.llama.companion import Companion, DraftModel, Heads, StateReader, open_layer_reader
+from worker.llama.companion import (
+    Assistant,
+    Companion,
+    DraftModel,
+    Heads,
+    StateReader,
+    open_layer_reader,
+)
 from worker.llama.context import PLAIN_ROWS, ContextOptions
 from worker.llama.guides.guides import Guides
 from worker.llama.process import openmp
@@ -28,7 +35,7 @@ from worker.memory.embedding import EmbeddingShape, embedding_shape
 from worker.memory.offload import HOST
 from worker.memory.plan import MemoryPlan
 from worker.model.config import ModelConfig
-from worker.model.drafts import reads_states, states_read
+from worker.model.drafts import reads_cells, reads_states, states_read
 from worker.settings import Settings
 
 _THREAD_BYTES = 16 << 20
@@ -86,7 +93,7 @@ def open_backend(
         threads_batch=_threads(settings.threads_batch or threads),
         plain_rows=PLAIN_ROWS if _takes_plain(settings, prepared) else 0,
         plain_bytes=plan.compute_bytes,
-        purpose="text beside heads" if prepared.uses_heads else "text",
+        purpose=text_purpose(prepared.draft, heads=prepared.uses_heads),
         layers_read=states_read(prepared.draft),
         states_kept=plan.states_kept,
         control=prepared.control,
@@ -207,7 +214,7 @@ def _tell_of_scores(config: ModelConfig, shape: EmbeddingShape) -> None:
 
 def open_draft(
     settings: Settings, prepared: Prepared, backend: LlamaBackend
-) -> DraftModel | StateReader | None:
+) -> DraftModel | StateReader | Assistant | None:
     """Load what guesses tokens, if there is something, with a context beside the backend's.
 
     A draft model goes to the devices that the model's layers go to, as a whole; heads are where
@@ -234,7 +241,7 @@ def open_draft(
 
 def _open_model(
     config: ModelConfig, settings: Settings, prepared: Prepared, backend: LlamaBackend
-) -> DraftModel | StateReader:
+) -> DraftModel | StateReader | Assistant:
     devices, plan = prepared.devices, prepared.plan
     offloads = bool(devices.chosen) and plan.gpu_layers > 0
     load = LoadOptions(
@@ -244,6 +251,7 @@ def _open_model(
         main_gpu=settings.main_gpu,
         mmap=maps_file(settings, devices),
         files=config.files,
+        overrides=config.overrides,
     )
     options = ContextOptions(
         num_cells=plan.num_cells,
@@ -256,6 +264,8 @@ def _open_model(
         cache_type_v=settings.cache_type_v,
         flash_attn=settings.flash_attn,
     )
+    if reads_cells(config):
+        return Assistant(config, load, backend)
     if reads_states(config):
         return open_layer_reader(config, load, options, backend)
     return DraftModel(Path(config.path), load, options)

@@ -30,6 +30,7 @@ from worker.model.drafts import (
     check_forgets,
     check_heads,
     load_draft_config,
+    reads_cells,
     reads_states,
     why_no_heads,
 )
@@ -139,6 +140,8 @@ class Fitting(NamedTuple):
         of a model that cannot forget them.
         """
         config, settings = self.config, self.settings
+        if settings.guesses == "mtp" and reads_cells(self.draft):  # llama-server calls it so
+            settings = msgspec.structs.replace(settings, draft="model")
         if settings.guesses == "ngram":
             check_forgets(config, "--draft")
         is_asked = settings.uses_heads
@@ -287,8 +290,11 @@ def load_draft(config: ModelConfig, settings: Settings) -> ModelConfig | None:
     """
     if settings.draft_model is None:
         return None
-    draft = load_draft_config(Path(settings.draft_model), config)
-    if reads_states(draft) and (why := hidden_states.why_missing(layers=True)):
+    draft = load_draft_config(Path(settings.draft_model), config, wishes_of(settings).rope)
+    if settings.guesses == "mtp" and not reads_cells(draft):
+        raise UsageError("--draft mtp does not use the draft model.", hint="Leave one of them out.")
+    needs_layers = not reads_cells(draft)
+    if reads_states(draft) and (why := hidden_states.why_missing(layers=needs_layers)):
         raise UsageError(
             f"{Path(draft.path).name} reads hidden states, and {why}.",
             hint="Leave --draft-model out, or install the pinned llama.cpp with `make install`.",

@@ -1,5 +1,5 @@
 """A context beside the model's, which guesses what the model will sample: a draft model's, a
-drafter's that reads the model's hidden states, or that of the model's own heads."""
+drafter's that reads the model's hidden states, perhaps its cells too, or that of its own heads."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from worker.gguf.source import pin
 from worker.gguf.splits import open_header
 from worker.llama import hidden_states
 from worker.llama.backend import LlamaBackend
-from worker.llama.context import Context, ContextOptions, lender_options
+from worker.llama.context import Context, ContextOptions, assistant_options, lender_options
 from worker.llama.library import native
 from worker.llama.weights import LoadOptions, Weights
 from worker.memory.companions import (
+    ASSISTANT_LENGTH,
     EAGLE_LENGTH,
     ENCODED_ROWS,
     HEAD_LENGTH,
@@ -299,6 +300,56 @@ def block_options(config: ModelConfig, options: ContextOptions) -> ContextOption
         ubatch_size=rows,
         purpose="drafts",
     )
+
+
+class Assistant(Companion):
+    """Implements `engine.drafts.assistant.AssistantBackend`: a drafter that was made for the model
+    and looks at its cells (Gemma 4).
+
+    It has no cells, so there is nothing to drop. llama.cpp looks for free ones nevertheless, and
+    finds some whenever the model's next step does.
+    """
+
+    longest = ASSISTANT_LENGTH
+
+    def __init__(self, config: ModelConfig, load: LoadOptions, backend: LlamaBackend) -> None:
+        """Load it and make its context, before the backend's one holds anything.
+
+        Raises ModelLoadError, BackendError, DoesNotFitError.
+        """
+        with contextlib.ExitStack() as stack:
+            self.weights = stack.enter_context(Weights(Path(config.path), load))
+            options = assistant_options(backend.context.options)
+            context = Context(self.weights, options, other=backend.context)
+            stack.enter_context(context)
+            stack.callback(backend.context.attend, None)
+            super().__init__(context, stack.pop_all())
+        self.layers = self.weights.residency.layers
+        self.buffers = (*self.weights.residency.buffers, *context.residency.compute_buffers)
+        self.max_length = backend.max_length
+        self.vocab_size = self.weights.vocab_size
+        self._beside = backend.context
+        self._width = native.llama_model_n_embd_out(self.weights.handle)
+        self.fed = context.feed(self._width)
+
+    def hidden_state(self, row: int) -> np.ndarray:
+        """The row's hidden state, float32 [width]; all rows of its batch have outputs."""
+        return hidden_states.hidden_rows(self.context.handle, row + 1, self._width)[row]
+
+    def model_hidden_state(self, first: int, count: int) -> np.ndarray:
+        """The model's hidden states in those of these rows of its last batch that have outputs,
+        float32 [outputs, width], a copy."""
+        outputs = self._beside.batch.outputs
+        begin = int(np.count_nonzero(outputs[:first]))
+        end = begin + int(np.count_nonzero(outputs[first : first + count]))
+        return hidden_states.hidden_rows(self._beside.handle, end, self._width)[begin:].copy()
+
+    def warm_up(self) -> None:
+        """As any companion; the model's cells are empty yet."""
+        self.batch.clear()
+        self.batch.add_one(0, 0, 0)
+        with ThreadPoolExecutor(1, thread_name_prefix="warm-up") as pool:
+            pool.submit(self.decode).result()
 
 
 def eagle_options(options: ContextOptions) -> ContextOptions:

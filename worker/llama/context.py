@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Callable
 from typing import Any, Literal, Self
@@ -46,7 +47,9 @@ class ContextOptions(msgspec.Struct, frozen=True, kw_only=True):
                   `flash_attn` says, if they would take more
     yarn          YaRN's extrapolation and attention factors, slow and fast beta; below 0: as usual
     purpose       "text"; "heads": of the model's own heads, which guess; "text beside heads": that
-                  gives the hidden states which they read; "drafts": of a model that reads them
+                  gives the hidden states which they read; "drafts": of a model that reads them;
+                  "assistant": of one that looks at another context's cells, and has none;
+                  "text beside an assistant": that gives the hidden states of rows with outputs
     layers_read   layers of which it gives what goes in; their number: what the last one makes
     states_kept   of a recurrent model: states before the last one that each sequence keeps, so that
                   as many wrong guesses can be dropped
@@ -67,7 +70,10 @@ class ContextOptions(msgspec.Struct, frozen=True, kw_only=True):
     plain_rows: int = 0
     plain_bytes: int = 1 << 62
     yarn: tuple[float, float, float, float] = (-1.0, -1.0, -1.0, -1.0)
-    purpose: Literal["text", "heads", "text beside heads", "drafts", "vectors", "scores"] = "text"
+    purpose: Literal[
+        "text", "heads", "text beside heads", "drafts", "assistant", "text beside an assistant",
+        "vectors", "scores",
+    ] = "text"  # fmt: skip
     layers_read: tuple[int, ...] = ()
     states_kept: int = 0
     control: ControlVector | None = None
@@ -105,7 +111,9 @@ class Context:
         """Allocate the cache and the compute buffers.
 
         observer: sees the nodes of what is computed
-        other: of the model whose embeddings and output layer it uses; closed after this one
+        other: of the model whose embeddings and output layer it uses; closed after this one. An
+            assistant looks at its cells, which are empty: from now on both have one layout, and
+            the assistant's context is made anew with the other one
         Raises DoesNotFitError when the allocation fails, ResidencyError when the cache of an
         offloaded layer is not on the layer's device.
         """
@@ -113,6 +121,7 @@ class Context:
         self._memory: Any = None
         self._weights, self.options, self._observer = weights, options, observer
         self._other = other
+        self._assistant: Context | None = None
         self.has_cells = not native.llama_model_is_recurrent(weights.handle)
         self.num_cells = whole_cells(options.num_cells)
         self.num_slots = min(options.num_slots, MAX_SLOTS)
@@ -124,12 +133,16 @@ class Context:
         encodes = is_t5 and options.purpose != "drafts"
         self._call = native.llama_encode if encodes else native.llama_decode
         self.unified = options.unified or not self.stream_cells
+        if options.purpose == "assistant" and other is not None:
+            self.unified = other.unified
         self._use_rows(options.plain_rows)
         self._create()
         while not self.fused and self._compute_bytes > options.plain_bytes:
             self.close()
             self._use_rows(self.options.plain_rows // 2)
             self._create()
+        if options.purpose == "assistant" and other is not None:
+            other.attend(self)
         capacity = native.llama_n_batch(self.handle)
         most = min(options.num_slots + options.chunk_outputs, capacity)
         self.batch = Batch(capacity, max_outputs=most)
@@ -188,6 +201,17 @@ class Context:
             self._create()
             raise BatchError(f"The layout of the cells could not be changed: {error}") from error
 
+    def attend(self, assistant: Context | None) -> None:
+        """Make this one anew with each new layout of the cells, at which it looks; None: no more
+        one."""
+        self._assistant = assistant
+
+    def follow(self) -> None:
+        """Be made anew, in the layout that the cells of the other context have now."""
+        if self._other is not None:
+            self.unified = self._other.unified
+        self._create()
+
     def _create(self) -> None:
         options, weights = self.options, self._weights
         params = self._params()
@@ -208,13 +232,16 @@ class Context:
             if options.control is not None and options.purpose != "heads":
                 add_control_vector(handle, options.control)
             self._memory = native.llama_get_memory(handle)
-            if options.purpose in ("heads", "drafts", "text beside heads"):
+            if options.purpose not in ("text", "vectors", "scores"):
                 only = options.purpose != "text beside heads"
                 hidden_states.give_hidden(handle, outputs_only=only)
             hidden_states.give_layers(handle, options.layers_read, weights.num_layers)
         except BaseException:
             self.close()
             raise
+        if self._assistant is not None:
+            with contextlib.suppress(WorkerError):  # texts go on without its guesses
+                self._assistant.follow()
 
     def _params(self) -> Any:
         options, window = self.options, self._weights.sliding_window
@@ -235,7 +262,7 @@ class Context:
         params.n_outputs_max = min(options.num_slots + options.chunk_outputs, params.n_batch)
         params.n_threads, params.n_threads_batch = self.threads, self.threads_batch
         params.flash_attn_type = _FLASH[options.flash_attn if self.fused else "off"]
-        params.ctx_type = _HEADS if options.purpose == "heads" else 0
+        params.ctx_type = _HEADS if options.purpose in ("heads", "assistant") else 0
         params.embeddings = options.embeds
         if self._other is not None:
             params.ctx_other = self._other.handle
@@ -401,6 +428,9 @@ class Context:
         return native.llama_state_seq_set_data(self.handle, data, len(blob), number) == len(blob)
 
     def clear(self) -> None:
+        """Empty all slots; an assistant's context leaves the cells to the other one."""
+        if self.options.purpose == "assistant":
+            return
         self._first = [0] * self.num_slots
         if self._memory is not None:
             native.llama_memory_clear(self._memory, False)
@@ -415,6 +445,8 @@ class Context:
 
     def close(self) -> None:
         """Free the context; safe to call again."""
+        if self._assistant is not None:
+            self._assistant.close()
         if self.handle:
             native.llama_free(self.handle)
         self.handle = self._memory = None
@@ -439,6 +471,23 @@ def lender_options(options: ContextOptions) -> ContextOptions:
         ubatch_size=1,
         purpose="text",
         layers_read=(),
+    )
+
+
+def assistant_options(options: ContextOptions) -> ContextOptions:
+    """Of an assistant's context, beside the model's with these options. A batch has one row of each
+    slot."""
+    slots = options.num_slots
+    return msgspec.structs.replace(
+        options,
+        chunk_outputs=0,
+        batch_size=slots,
+        ubatch_size=slots,
+        plain_rows=0,
+        layers_read=(),
+        states_kept=0,
+        control=None,
+        purpose="assistant",
     )
 
 

@@ -62,6 +62,7 @@ _CONTINUED = 5  # GGML_LOG_LEVEL_CONT: more of the line before
 # sequence, and none grows over the trained length (`LlamaBackend.max_length`). Windows are never
 # cut down (`Context`). Where cells run out, who decodes makes room (`OutOfCells`).
 _HARMLESS = (
+    ": sharing with layer ",  # an assistant's layers, with the model's cells
     "possible training context overflow",
     "using full-size SWA cache",
     "failed to find a memory slot",

@@ -22,24 +22,9 @@ def cell_widths(config: ModelConfig) -> list[tuple[int, int]]:
     widths: list[tuple[int, int]] = []
     for layer, heads in enumerate(config.kv_heads[:count]):
         if heads:
-            key, value = _head(config, layer)
+            key, value = config.head_lengths(layer)
             widths.append((heads * key, heads * value))
     return widths
-
-
-def _head(config: ModelConfig, layer: int) -> tuple[int, int]:
-    """Elements of a key and a value of one head."""
-    if _is_sliding(config, layer):
-        return config.key_length_swa, config.value_length_swa
-    return config.key_length, config.value_length
-
-
-def _is_sliding(config: ModelConfig, layer: int) -> bool:
-    """Whether the file marks `layer` as one with a sliding window."""
-    pattern = config.sliding_pattern
-    if len(pattern) == 1:
-        return layer % pattern[0] < pattern[0] - 1 if pattern[0] else True
-    return bool(pattern[layer]) if layer < len(pattern) else False
 
 
 def is_fused(config: ModelConfig, flash_attn: str) -> bool:
@@ -59,7 +44,7 @@ def check_cache_types(config: ModelConfig, settings: Settings) -> None:
         return
     if is_fused(config, settings.flash_attn):
         heads = [(config.key_length, config.value_length)]
-        heads += [_head(config, layer) for layer in range(config.layers)]
+        heads += [config.head_lengths(layer) for layer in range(config.layers)]
         what, keys, values = "heads", {key for key, _ in heads}, {value for _, value in heads}
     else:
         what, keys, values = "rows", {key for key, _ in widths}, set[int]()

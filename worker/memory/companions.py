@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from worker.machine import PackedEncoding
-from worker.memory.contexts import ContextBytes
+from worker.memory.contexts import CHUNK_OUTPUTS, ContextBytes
 from worker.memory.weights import weights_bytes
 from worker.model.adapter import AdapterConfig
 from worker.model.config import ModelConfig
@@ -29,6 +29,10 @@ ENCODED_ROWS = 32
 LENDER_CELLS = 256
 # Sequences whose blocks a DFlash drafter guesses at once: each row has logits of all tokens.
 _BLOCKS = 4
+# The same of an assistant. Each token costs it a pass through a few small layers.
+ASSISTANT_LENGTH = 7
+# Rows of a sequence whose hidden states wait for it, at most: those of a guess copied from text.
+_WAITING_ROWS = 64
 # Tokens that are guessed at once without heads, where a recurrent model keeps the states before
 # them; where these are small, and where they are not.
 _COPY_LENGTH, _SHORT_COPY_LENGTH = 15, 3
@@ -142,6 +146,16 @@ def dflash_bytes(
         + draft.vocab_size * _TOKEN_BYTES
         + 4 * raw * (2 * batch + ENCODED_ROWS * slots + rows)
     )
+
+
+def assistant_bytes(
+    draft: ModelConfig, settings: Settings, context: ContextBytes, packed: Iterable[PackedEncoding]
+) -> int:
+    """Bytes of an assistant, which has no cells; the model's hidden states in rows with outputs are
+    given by llama.cpp and wait for it."""
+    slots = settings.slots
+    states = (2 * slots * _WAITING_ROWS + CHUNK_OUTPUTS) * draft.target_width
+    return draft_bytes(draft, settings, context, packed) + 4 * states
 
 
 def heads_bytes(

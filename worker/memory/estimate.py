@@ -16,6 +16,7 @@ import msgspec
 from worker.memory.cells import CACHE_ENCODINGS, cell_widths, is_fused
 from worker.memory.contexts import AskBuffers, ContextBytes, Wanted, own_cells
 from worker.model.config import ModelConfig
+from worker.model.drafts import reads_cells
 from worker.settings import Settings
 
 
@@ -43,7 +44,9 @@ def estimator(config: ModelConfig, draft: ModelConfig | None = None) -> AskBuffe
 
     def ask(wanted: Wanted) -> ContextBytes:
         model = (draft or _heads(config)) if wanted.beside else config
-        settings, shape, step = wanted.settings, wanted.shape, step_bytes(model, wanted)
+        settings, shape = wanted.settings, wanted.shape
+        looks = msgspec.structs.replace(model, nextn_layers=0) if reads_cells(model) else model
+        step = step_bytes(looks, wanted)
         cells, slots = wanted.num_cells, settings.slots
         if shape is not None:
             cells, slots = shape.cells if shape.has_cells else 0, shape.inputs

@@ -21,6 +21,7 @@ from worker.memory.companions import (
     HEAD_LENGTH,
     LENDER_CELLS,
     adapters_bytes,
+    assistant_bytes,
     block_rows,
     dflash_bytes,
     draft_bytes,
@@ -59,7 +60,7 @@ from worker.memory.weights import weights_bytes
 from worker.model.adapter import AdapterConfig
 from worker.model.architectures import doubt
 from worker.model.config import ModelConfig
-from worker.model.drafts import borrows, reads_states
+from worker.model.drafts import borrows, reads_cells, reads_states
 from worker.model.projector import ProjectorConfig
 from worker.settings import Settings
 
@@ -449,6 +450,10 @@ def _guesser_bytes(case: _Case, settings: Settings, num_cells: int) -> int:
     """What a draft model, a drafter that reads hidden states or MTP heads take."""
     config, draft, slots = case.config, case.draft, settings.slots
     outputs = HEAD_LENGTH * slots if draft is None else 0
+    if draft is not None and reads_cells(draft):
+        one = msgspec.structs.replace(settings, batch_size=slots, ubatch_size=slots)
+        wanted = Wanted(settings=one, num_cells=num_cells, chunk_outputs=0, beside=True)
+        return assistant_bytes(draft, settings, case.ask(wanted), case.memory.packed)
     rows = block_rows(draft, slots) if draft is not None and draft.block_size else 0
     if rows:
         outputs = rows - slots

@@ -149,6 +149,19 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
         """What it is and what for, as a part of a sentence."""
         return f"is a {self.architecture} model that {self.does}"
 
+    def is_sliding(self, layer: int) -> bool:
+        """Whether the file marks `layer` as one with a sliding window."""
+        pattern = self.sliding_pattern
+        if len(pattern) == 1:
+            return layer % pattern[0] < pattern[0] - 1 if pattern[0] else True
+        return bool(pattern[layer]) if layer < len(pattern) else False
+
+    def head_lengths(self, layer: int) -> tuple[int, int]:
+        """Elements of a key and a value of one head."""
+        if self.is_sliding(layer):
+            return self.key_length_swa, self.value_length_swa
+        return self.key_length, self.value_length
+
     @property
     def max_heads(self) -> int:
         """Attention heads of the widest layer."""

@@ -1,5 +1,6 @@
 """What can guess tokens for a model: another one, one that reads its hidden states (EAGLE-3,
-DFlash), or heads in its own file (multi-token prediction, MTP)."""
+DFlash) or its cells too (Gemma 4's assistants), or heads in its own file (multi-token prediction,
+MTP)."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from worker.gguf.splits import open_header
 from worker.gguf.strings import StringArray
 from worker.model.architectures import DRAFTERS, GIVES_LAST_LAYER, GIVES_LAYERS
 from worker.model.config import ModelConfig, load_config
+from worker.model.overrides import NO_WISHES, RopeWish, Wishes
 
 # As llama.cpp compares them (`common_speculative_are_compatible`): vocabularies are padded to
 # round sizes, and the first tokens are often reserved under different names.
@@ -53,20 +55,35 @@ _BEYOND_DFLASH = {
     "hc_head_fn.weight": "DSpark",
     "selector_hidden.weight": "DFlash 2",
 }
+_ASSISTANT = "gemma4-assistant"
+_ASSISTANT_TENSORS = (
+    _EMBEDDING, "output_norm.weight", "nextn.pre_projection.weight",
+    "nextn.post_projection.weight",
+)  # fmt: skip
+_ASSISTANT_LAYER = (
+    "attn_norm", "attn_q", "attn_q_norm", "attn_output", "post_attention_norm",
+    "ffn_norm", "ffn_gate", "ffn_up", "ffn_down", "post_ffw_norm", "layer_output_scale",
+)  # fmt: skip
 _HINTS = {
     "eagle3": "Choose the EAGLE-3 file that was made for this model.",
+    _ASSISTANT: "Choose the assistant that was made for this model.",
     "dflash": "Choose the DFlash file that was made for this model.",
 }
 _OF_ALL = ("nextn.eh_proj", "nextn.enorm", "nextn.hnorm")
 
 
-def load_draft_config(path: Path, target: ModelConfig) -> ModelConfig:
+def load_draft_config(
+    path: Path, target: ModelConfig, rope: RopeWish = NO_WISHES.rope
+) -> ModelConfig:
     """The config of a model that shall guess tokens for `target`.
 
+    rope: of the target, as which one that looks at its cells must rotate
     Raises UsageError where it cannot, or where the file is no good.
     """
     try:
         draft = load_config(path, purpose="draft")
+        if reads_cells(draft):
+            draft = load_config(path, purpose="draft", wishes=Wishes(rope=rope))
     except ModelFileError as error:
         raise UsageError(
             f"{path.name} cannot draft tokens for {Path(target.path).name}: {error.message}",
@@ -93,16 +110,22 @@ def reads_states(draft: ModelConfig) -> bool:
     return draft.architecture in DRAFTERS
 
 
+def reads_cells(draft: ModelConfig | None) -> bool:
+    """Whether it has no cells of its own, and looks at those of the model that it drafts for."""
+    return draft is not None and draft.architecture == _ASSISTANT
+
+
 def states_read(draft: ModelConfig | None) -> tuple[int, ...]:
     """The model's layers whose inputs the drafter reads; the number of layers: the last output."""
     return draft.target_layers if draft is not None and reads_states(draft) else ()
 
 
 def borrows(draft: ModelConfig) -> bool:
-    """Whether it computes with the embeddings or the output layer of the model it drafts for."""
+    """Whether a context must lend it the embeddings or the output layer of the model."""
     there = {tensor.name for tensor in open_header(draft.path).tensors}
+    lends = reads_states(draft) and not reads_cells(draft)  # those of the context with the cells
     own = {_EMBEDDING} if draft.architecture == "dflash" else {_EMBEDDING, _OUTPUT}
-    return reads_states(draft) and not own <= there
+    return lends and not own <= there
 
 
 def why_no_drafter(target: ModelConfig, draft: ModelConfig) -> str | None:
@@ -110,11 +133,11 @@ def why_no_drafter(target: ModelConfig, draft: ModelConfig) -> str | None:
 
     llama.cpp takes for granted what is checked here, and ends the process where it is not so.
     """
-    flaw = {"eagle3": _eagle_flaw, "dflash": _dflash_flaw}.get(draft.architecture)
-    if flaw is None:
-        return f"{draft.architecture} models are not supported"
+    if reads_cells(draft):
+        return _assistant_flaw(target, draft)
+    is_eagle = draft.architecture == "eagle3"
     layers, read = target.layers - target.nextn_layers, draft.target_layers
-    if flaw is _eagle_flaw and len(read) != _EAGLE_LAYERS:
+    if is_eagle and len(read) != _EAGLE_LAYERS:
         return f"it reads {len(read)} layers, and EAGLE-3 is of {_EAGLE_LAYERS}"
     if not read:
         return "it does not say which layers it reads"
@@ -129,7 +152,7 @@ def why_no_drafter(target: ModelConfig, draft: ModelConfig) -> str | None:
     for layer in read:
         if not 0 <= layer <= most:
             return f"it reads layer {layer}, and the model gives layers 0 to {most}"
-    return flaw(target, draft)
+    return (_eagle_flaw if is_eagle else _dflash_flaw)(target, draft)
 
 
 def _eagle_flaw(target: ModelConfig, draft: ModelConfig) -> str | None:
@@ -185,6 +208,48 @@ def _dflash_flaw(target: ModelConfig, draft: ModelConfig) -> str | None:
         return "it has a vocabulary of its own without an output layer"
     if _EMBEDDING not in shapes and draft.vocab_size != target.vocab_size:
         return f"it has {draft.vocab_size} tokens, and the model's output {target.vocab_size}"
+    return None
+
+
+def _assistant_flaw(target: ModelConfig, draft: ModelConfig) -> str | None:
+    """What keeps a Gemma 4 assistant from looking at this model's cells.
+
+    Each of its layers looks at the cells of one of the model's last two layers: with a sliding
+    window at those of the last but one, else at those of the last.
+    """
+    if target.architecture != "gemma4":
+        return f"it looks at cells of gemma4 models, and this is a {target.architecture} model"
+    if draft.target_width != target.embedding:
+        return (
+            f"it reads hidden states of {draft.target_width} elements, and the model's have "
+            f"{target.embedding}"
+        )
+    there = {tensor.name for tensor in open_header(draft.path).tensors}
+    of_layers = (f"blk.{i}.{name}.weight" for i in range(draft.layers) for name in _ASSISTANT_LAYER)
+    for name in (*_ASSISTANT_TENSORS, *of_layers):
+        if name not in there:
+            return f"it has no tensor {name}"
+    if draft.nextn_layers != draft.layers:
+        return f"{draft.nextn_layers} of its {draft.layers} layers guess tokens, and all must"
+    if draft.embedding == draft.target_width:
+        return "its rows are as long as the model's, which llama.cpp does not support"
+    slides = [draft.is_sliding(layer) for layer in range(draft.layers)]
+    if not any(slides):
+        return "none of its layers has a sliding window"
+    with_cells = target.layers - target.shared_kv_layers
+    for layer, sliding in enumerate(slides):
+        seen = target.layers - 1 - sliding
+        if seen < 0 or target.is_sliding(seen) != sliding:
+            without = "without" if sliding else "with"
+            return f"it looks at layer {seen} of the model, which is {without} a sliding window"
+        kept = seen if seen < with_cells else with_cells - 1 - sliding
+        own = draft.kv_heads[layer], *draft.head_lengths(layer)
+        cell = target.kv_heads[kept], *target.head_lengths(kept)
+        if own != cell:
+            return (
+                f"its layer {layer} reads {own[0]} keys of {own[1]} elements in a cell, and the "
+                f"model's layer {seen} has {cell[0]} of {cell[1]}"
+            )
     return None
 
 

@@ -2,7 +2,8 @@
 `heads` do: after n comes n + 1, if the layers add nothing (`noise`).
 
 An EAGLE-3 drafter looks at its own token and says the next one; what it reads of the model stands
-beside that, and is wrong as often as the model leaves the line.
+beside that, and is wrong as often as the model leaves the line. So does a Gemma 4 assistant, which
+looks at the model's cells besides.
 
 Each row of a DFlash drafter looks at the token a block before its own, whose embedding it has from
 the model, and says which one follows there on the line. So each guess is of its own position.
@@ -15,7 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from tests.support.models.architectures import HEAD, HEADS, VOCABULARY, WIDTH, Model
+from tests.support.models.architectures import (
+    HEAD,
+    HEADS,
+    INNER,
+    VOCABULARY,
+    WIDTH,
+    WINDOW,
+    Model,
+)
 from tests.support.models.ggufs import BOOL, I32, Key, Tensor, array, u32
 from tests.support.models.heads import attention, feed_forward, line
 from worker.gguf.quant import ENCODINGS
@@ -182,3 +191,93 @@ def write_dflash(path: Path, **options: Any) -> Path:
 def write_eagle(path: Path, **options: Any) -> Path:
     """The same, written."""
     return eagle(**options).gguf.write(path)
+
+
+def write_gemma4(path: Path, *, noise: float = 0.65, shared: int = 0) -> Path:
+    """Two layers with a sliding window, each before one without, whose heads are longer and fewer.
+
+    shared: layers at the end that look at cells of earlier ones
+    """
+    layers = 4
+    model = Model("gemma4", layers=layers)
+    _gemma_keys(model, [1, 0] * 2)
+    model.keys({"embedding_length_per_layer_input": 0, "attention.shared_kv_layers": shared})
+    for layer in range(layers):
+        _gemma_layer(model, layer, WIDTH, noise, cells=layer < layers - shared)
+    _, embedding, output = line()
+    model.gguf.drop("token_embd.weight")
+    model.values("token_embd.weight", (WIDTH, VOCABULARY), embedding / np.sqrt(WIDTH))
+    model.values("output.weight", (WIDTH, VOCABULARY), output)
+    model.norm("output_norm.weight", WIDTH)
+    model.values("rope_freqs.weight", (HEAD,), np.ones(HEAD))
+    return model.gguf.write(path)
+
+
+def assistant(*, noise: float = 0.4, width: int = WIDTH, kv_heads: int = 2) -> Model:
+    """An assistant of a `write_gemma4` as a file under construction: a layer of each kind.
+
+    width, kv_heads  of the model's hidden states and of its cells with a window
+    """
+    rows = 2 * WIDTH
+    model = Model("gemma4-assistant", layers=2)
+    _gemma_keys(model, [1, 0], kv_heads)
+    model.keys(embedding_length=rows, embedding_length_out=width, nextn_predict_layers=2)
+    for layer in range(2):
+        _gemma_layer(model, layer, rows, noise, cells=False)
+        model.values(f"blk.{layer}.layer_output_scale.weight", (1,), np.ones(1))
+    rotation, _, output = line()
+    token, state = 0.5 * np.eye(WIDTH)[:, :width], rotation[:, :width]
+    model.gguf.drop("token_embd.weight")
+    named = {
+        "token_embd": np.concatenate([output, np.zeros_like(output)], axis=1),
+        "nextn.pre_projection": np.concatenate(
+            [np.concatenate([token, 0 * token], axis=1), np.concatenate([0 * token, state], axis=1)]
+        ),
+        "nextn.post_projection": np.eye(WIDTH, rows)[:width],
+        "output_norm": np.ones(rows),
+        "rope_freqs": np.ones(HEAD),
+    }
+    for name, values in named.items():
+        model.values(f"{name}.weight", values.shape[::-1], values)
+    return model
+
+
+def write_assistant(path: Path, **options: Any) -> Path:
+    """The same, written."""
+    return assistant(**options).gguf.write(path)
+
+
+def _gemma_keys(model: Model, slides: list[int], kv_heads: int = 2) -> None:
+    model.keys(
+        {
+            "attention.head_count_kv": array(I32, [kv_heads if each else 1 for each in slides]),
+            "attention.key_length": 2 * HEAD,
+            "attention.value_length": 2 * HEAD,
+            "attention.key_length_swa": HEAD,
+            "attention.value_length_swa": HEAD,
+            "attention.sliding_window": WINDOW,
+            "attention.sliding_window_pattern": array(BOOL, slides),
+            "rope.dimension_count": 2 * HEAD,
+            "rope.dimension_count_swa": HEAD,
+            "rope.freq_base_swa": 1000.0,
+        }
+    )
+
+
+def _gemma_layer(model: Model, layer: int, width: int, noise: float, *, cells: bool) -> None:
+    """A layer of `width`; `noise` is what attention and feed-forward add to a row."""
+    prefix, head, kv_heads = f"blk.{layer}.", (2 * HEAD, HEAD)[layer % 2 == 0], 2 - layer % 2
+    model.norm(f"{prefix}attn_norm.weight", width)
+    model.matrix(f"{prefix}attn_q.weight", width, head * HEADS)
+    model.norm(f"{prefix}attn_q_norm.weight", head)
+    if cells:
+        model.matrix(f"{prefix}attn_k.weight", width, head * kv_heads)
+        model.matrix(f"{prefix}attn_v.weight", width, head * kv_heads)
+        model.norm(f"{prefix}attn_k_norm.weight", head)
+    model.matrix(f"{prefix}attn_output.weight", head * HEADS, width)
+    model.norm(f"{prefix}ffn_norm.weight", width)
+    model.matrix(f"{prefix}ffn_gate.weight", width, INNER)
+    model.matrix(f"{prefix}ffn_up.weight", width, INNER)
+    model.matrix(f"{prefix}ffn_down.weight", INNER, width)
+    for name in ("post_attention_norm", "post_ffw_norm"):
+        model.normal(f"{prefix}{name}.weight", width, scale=0.1 * noise, mean=noise)

@@ -22,6 +22,7 @@ from worker.engine.draft import (
     gains,
     mean_gain,
 )
+from worker.engine.drafts.assistant import AssistantBackend, AssistantDrafter
 from worker.engine.drafts.blocks import BlockDrafter
 from worker.engine.drafts.drafter import Drafter
 from worker.engine.drafts.heads import HeadBackend, HeadDrafter
@@ -83,7 +84,8 @@ class Drafting(NamedTuple):
 
     looks_up  the sequence's own text is searched
     recall    so is what was read and written lately; then nothing is guessed for what names a seed
-    model     a draft model; heads: of the model itself; at most one of them
+    model     a draft model; heads: of the model itself; assistant: that looks at its cells; at most
+              one of them
     limits    how long and how unlikely guesses may be
     """
 
@@ -91,19 +93,22 @@ class Drafting(NamedTuple):
     recall: Recall | None = None
     model: DraftBackend | None = None
     heads: HeadBackend | None = None
+    assistant: AssistantBackend | None = None
     limits: GuessLimits = NO_LIMITS
 
     @property
     def is_on(self) -> bool:
-        return self.looks_up or self.model is not None or self.heads is not None
+        return self.looks_up or (self.model or self.heads or self.assistant) is not None
 
     def rounds(
         self, vocab_size: int, clock: Callable[[], float], max_stall: float
     ) -> Rounds[Any, Any] | None:
-        """What guesses in rounds; None: neither a model nor heads."""
+        """What guesses in rounds; None: nothing but text is looked up."""
         if self.heads is not None:
             kind = HeadDrafter if self.heads.mask is None else BlockDrafter
             return kind(self.heads, vocab_size, clock, max_stall)
+        if self.assistant is not None:
+            return AssistantDrafter(self.assistant, vocab_size, clock, max_stall)
         if self.model is not None:
             return Drafter(self.model, vocab_size, clock, max_stall)
         return None

@@ -29,6 +29,8 @@ MAX_CONTEXT = 2**31 - 1  # positions are int32
 _ROPE_SCALING = ("none", "linear", "yarn", "longrope")
 # ggml's vector kernel for them has no loop for the remainder, so it would read past the end.
 _WKV7, _WKV7_STEP = frozenset({"rwkv7", "arwkv7"}), 64
+# All of their layers guess tokens.
+_ONLY_NEXTN = frozenset({"gemma4-assistant"})
 _NO_EXPERTS_BELOW_2 = frozenset({"hunyuan_vl", "hunyuan-dense"})
 # Keys that llama.cpp reads for every architecture, with the one type that it accepts.
 _STRICT: tuple[tuple[str, str], ...] = (
@@ -103,7 +105,7 @@ def check_hyperparameters(fields: Fields) -> None:
     for key in _PER_LAYER:
         fields.per_layer(key, layers)
     nextn = fields.count(".nextn_predict_layers") or 0
-    if nextn >= layers:
+    if nextn >= layers and fields.architecture not in _ONLY_NEXTN:
         fields.bad(".nextn_predict_layers", nextn, f"below the {layers} layers")
     if (fields.count(".pooling_type") or 0) > 4:
         fields.bad(".pooling_type", fields.count(".pooling_type"), "0 to 4")

@@ -1,0 +1,1 @@
+"""What drafters guess, beside llama-server with the same files."""
