@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.guessing import SAMPLINGS, guesses_change_nothing
+from tests.support.guessing import SAMPLINGS, guess_alone, guesses_change_nothing
 from tests.support.models import drafters
 from tests.support.models.architectures import Model
 from tests.support.models.heads import write_qwen35
@@ -25,7 +25,7 @@ from worker.errors import ModelLoadError
 from worker.lifecycle.loading import load_backend, open_draft
 from worker.lifecycle.prepared import prepare
 from worker.llama.backend import LlamaBackend
-from worker.llama.companion import Eagle, LayerReader
+from worker.llama.companion import LayerReader
 from worker.model.config import load_config
 from worker.model.drafts import load_draft_config
 from worker.settings import Settings
@@ -121,68 +121,6 @@ def opened(pair: Pair) -> Generator[tuple[LlamaBackend, LayerReader]]:
         yield backend, reader
 
 
-def guess_alone(backend: LlamaBackend, reader: LayerReader, known: Known, count: int) -> list[int]:
-    """What the drafter guesses when nobody else was there, up to a near-tie."""
-    backend.context.clear()
-    reader.context.clear()
-    backend.batch.clear()
-    backend.batch.add(np.array(known[:-1], np.int32), 0, 0)
-    backend.batch.outputs[backend.batch.size - 1] = 1
-    backend.decode()
-    alone = eagle_alone if isinstance(reader, Eagle) else block_alone
-    return alone(reader, known, count)
-
-
-def clear_best(logits: np.ndarray) -> int | None:
-    """The likeliest token; None: two are as likely."""
-    second, best = np.argsort(logits)[-2:]
-    return int(best) if logits[best] - logits[second] >= 0.01 else None
-
-
-def block_alone(reader: LayerReader, known: Known, count: int) -> list[int]:
-    """Guesses of one block; the model has computed all that is known but the last token."""
-    batch, states = reader.batch, reader.model_hidden_state(len(known) - 1)
-    for at in range(0, len(states), batch.capacity):
-        batch.clear()
-        part = states[at : at + batch.capacity]
-        batch.add(np.zeros(len(part), np.int32), at, 0)
-        batch.vectors = np.ascontiguousarray(part)
-        reader.decode()
-    assert reader.mask is not None
-    batch.clear()
-    for place, token in enumerate((known[-1], *[reader.mask] * reader.longest)):
-        batch.add_one(token, len(known) - 1 + place, 0)
-    reader.decode()
-    tokens = list[int]()
-    for row in range(1, 1 + count):
-        best = clear_best(reader.logits(row))
-        if best is None:
-            break
-        tokens.append(best)
-    return tokens
-
-
-def eagle_alone(eagle: LayerReader, known: Known, count: int) -> list[int]:
-    """Guesses one by one; the model has computed all that is known but the last token."""
-    states = eagle.encode(eagle.model_hidden_state(len(known) - 1))
-    tokens, state = list[int](), states[-1]
-    eagle.batch.clear()
-    eagle.batch.add(np.array(known[1:-1], np.int32), 1, 0)
-    eagle.fed[: len(known) - 2] = states[:-1]
-    eagle.decode()
-    for position in range(len(known) - 1, len(known) - 1 + count):
-        eagle.batch.clear()
-        eagle.batch.add_one([known[-1], *tokens][-1], position, 0)
-        eagle.fed[0] = state
-        eagle.decode()
-        best = clear_best(eagle.logits(0))
-        if best is None:
-            break
-        state = eagle.hidden_state(0).copy()
-        tokens.append(best)
-    return tokens
-
-
 def test_it_guesses_what_it_guesses_alone(
     pair: Pair, truth: Truth, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,7 +129,7 @@ def test_it_guesses_what_it_guesses_alone(
     made: dict[Known, list[int]] = {}
     config = load_draft_config(pair[1], load_config(pair[0]))
     kind = BlockDrafter if config.block_size else HeadDrafter
-    guess = kind.guess
+    guess: Any = kind.guess
 
     def noted(self: Rounds[Any, Any], asked: Iterable[Sequence], length: int, floor: float) -> None:
         asked = list(asked)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 
 from worker.engine.draft import Draft
 from worker.engine.drafts.heads import HeadDrafter, HeadSlot
-from worker.engine.drafts.rounds import GuessLine, Rounds
+from worker.engine.drafts.rounds import GuessLine
 from worker.engine.sequence import Sequence
 
 _Place = tuple[Draft, Sequence, HeadSlot]
@@ -49,9 +49,12 @@ class BlockDrafter(HeadDrafter):
                 places.append((draft, sequence, held))
         self._read_states([held for _, _, held in places], asked)
         places = [place for place in places if place[2].length == place[1].num_known - 1]
-        most = max(1, self._backend.batch.capacity // (1 + self.longest))
+        most = self._backend.batch.max_outputs // (1 + self.longest)
         for first in range(0, len(places), most):
             self._guess_blocks(places[first : first + most], asked, length, floor)
+
+    def _extend(self, line: GuessLine[HeadSlot]) -> None:
+        super(HeadDrafter, self)._extend(line)  # there is no state to go on from
 
     def _bound(self, running: Collection[Draft]) -> None:
         """Read states of which many wait: they are wider than what becomes of them."""
@@ -97,6 +100,6 @@ class BlockDrafter(HeadDrafter):
             line.draft.offer("model", [], [])
             while len(line.draft.tokens) < min(length, self.longest) and line.reached >= floor:
                 line.row += 1
-                Rounds._extend(self, line)
+                self._extend(line)
             self._drop(line.held, line.held.length)
         self.cost.observe(len(lines), 0, self._clock() - started)
