@@ -12,6 +12,7 @@ from checks.gpu.asked import said, text
 from checks.gpu.conftest import Accelerator
 from tests.support import http
 from tests.support.metrics import scrape
+from tests.support.models import drafters
 from tests.support.models.projectors import png, write_llava
 from tests.support.programs.processes import serving
 from worker.demo import MODEL_PATH
@@ -41,6 +42,21 @@ def test_a_draft_model_is_there_too(gpu: Accelerator) -> None:
         assert http.get(server.url + "/info").json()["vram_bytes"] > 1.5 * alone
         timings = said(server)["timings"]
         assert 0 < timings["draft_n_accepted"] <= timings["draft_n"]
+
+
+def test_an_assistant_looks_at_cells_there(gpu: Accelerator, tmp_path: Path) -> None:
+    """Its tokens are accepted as often as on the CPU, up to rounding."""
+    target = drafters.write_gemma4(tmp_path / "target.gguf", noise=0.4)
+    drafter = drafters.write_assistant(tmp_path / "assistant.gguf")
+    shares: list[float] = []
+    for words in (["-ngl", "0"], gpu.words):
+        more = ("-c", "1024", "--draft", "model", "--draft-max", "2", "-md", drafter)
+        with serving(target, *more, *words) as server:
+            timings = [said(server, [5 + i, 6 + i, 7 + i])["timings"] for i in range(4)]
+            drafted = sum(each["draft_n"] for each in timings)
+            shares.append(sum(each["draft_n_accepted"] for each in timings) / drafted)
+    assert shares[0] > 0.5
+    assert shares[1] > 0.7 * shares[0]
 
 
 @pytest.mark.mtmd

@@ -74,20 +74,25 @@ def test_it_saves_steps_and_changes_nothing(session: Session) -> None:
     assert 5 < session.accepted < drafted
 
 
-@pytest.mark.parametrize("session", [{"num_cells": 1024, "batch_size": 64}], indirect=True)
+@pytest.mark.parametrize("session", [{"num_cells": 256, "batch_size": 64}], indirect=True)
 def test_all_at_random(session: Session) -> None:
-    """Prompts, conversations, aborts, states that leave and come back, in a cache whose layout
-    changes, after which it goes on guessing."""
-    changes = session.count_changes()
+    """Prompts, conversations, aborts, states that leave and come back, in a small cache."""
     soak(session, 5, 25)
+    assert session.accepted
+
+
+def test_it_goes_on_in_another_layout(session: Session) -> None:
+    """The cells at which it looks are made anew, and it with them."""
+    changes = session.count_changes()
     session.add("long", prompt_of(1, 300), 20)
     session.run()
+    assert changes == [True]
+    assert session.last["long"].accepted_tokens
     for i in range(4):
         session.add(f"s{i}", prompt_of(150 + i, 30), 50)
     session.run()
-    assert True in changes
-    assert False in changes
-    assert sum(session.last[f"s{i}"].accepted_tokens for i in range(4))
+    assert changes == [True, False]
+    assert sum(session.last[f"s{i}"].accepted_tokens for i in range(4)) > 20
 
 
 @pytest.mark.parametrize("kind", ["greedy", "seeded", "grammar", "penalties", "banned"])

@@ -221,7 +221,7 @@ def test_an_assistant_rotates_as_its_model(tmp_path: Path) -> None:
         ({"width": 32}, {}, (), "hidden states of 32 elements, and the model's have 64"),
         ({"kv_heads": 1}, {}, (), "its layer 0 reads 1 keys of 16 elements in a cell, and .* 2 of"),
         ({}, {"attention.key_length": 64}, (), "its layer 1 reads 1 keys of 64 elements"),
-        ({}, {"nextn_predict_layers": 1}, (), "1 of its 2 layers guess tokens"),
+        ({}, {"nextn_predict_layers": 1}, (), "1 of its 2 layers draft tokens"),
         ({}, {"embedding_length": 64}, (), "its rows are as long as the model's"),
         ({}, {"attention.sliding_window_pattern": array(BOOL, [0, 0])}, (), "none of its layers"),
         ({}, {}, ("nextn.pre_projection.weight",), "no tensor nextn.pre_projection.weight"),

@@ -230,7 +230,7 @@ def _assistant_flaw(target: ModelConfig, draft: ModelConfig) -> str | None:
         if name not in there:
             return f"it has no tensor {name}"
     if draft.nextn_layers != draft.layers:
-        return f"{draft.nextn_layers} of its {draft.layers} layers guess tokens, and all must"
+        return f"{draft.nextn_layers} of its {draft.layers} layers draft tokens, and all must"
     if draft.embedding == draft.target_width:
         return "its rows are as long as the model's, which llama.cpp does not support"
     slides = [draft.is_sliding(layer) for layer in range(draft.layers)]
