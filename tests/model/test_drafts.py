@@ -154,7 +154,7 @@ def test_a_dflash_drafter(changed: dict[str | bytes, Any], tmp_path: Path) -> No
     ("options", "changed", "dropped", "why"),
     [
         ({"layers": (0, 3)}, {}, (), "it reads layer 3, and the model gives layers 0 to 2"),
-        ({"layers": ()}, {}, (), "it does not say which layers it reads"),
+        ({}, {"dflash.target_layers": None}, (), "it does not say which layers it reads"),
         ({"block": 1}, {}, (), "its blocks have 1 row, and one is known"),
         ({}, {"tokenizer.ggml.mask_token_id": None}, (), "its vocabulary has no mask token"),
         ({}, {"dflash.attention.value_length": u32(8)}, (), "its keys have 16 elements and its va"),
