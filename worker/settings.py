@@ -323,13 +323,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "MTP heads), both (ngram with model or heads), auto (all there are) (auto)",
         "auto|none|ngram|model|mtp|both", topic="Speculative decoding"),
         Option("--spec-type", values.speculation,
-        "the same in llama-server's words: none, ngram-mod, draft-simple, draft-eagle3, draft-mtp",
+        "the same in llama-server's words: none, ngram-mod, draft-simple, draft-eagle3, "
+        "draft-dflash, draft-mtp",
         "TYPE"),
         Option("--spec-default", values.switch_to("ngram", "none"), "the same as --draft ngram",
         "on|off", const="on")] = None
     draft_model: Annotated[str | None, Option("--draft-model --model-draft -md --spec-draft-model",
         values.nonempty, "draft model: a smaller model with the same vocabulary, or the model's "
-        "EAGLE-3 drafter or Gemma 4 assistant; a file or a name (none)",
+        "EAGLE-3 or DFlash drafter or Gemma 4 assistant; a file or a name (none)",
         "FILE", env="LLAMA_ARG_SPEC_DRAFT_MODEL")] = None
     hf_draft: Annotated[str | None, Option("--hf-repo-draft -hfd -hfrd --spec-draft-hf",
         values.repository, "draft model on the Hub, written as for --hf-repo", "REPO")] = None

@@ -410,14 +410,15 @@ def repository(text: str) -> str:
 def speculation(text: str) -> str:
     """llama-server's words for who guesses tokens, separated by commas, as `--draft` has them.
     Raises ValueError."""
-    ours = {"none": "none", "draft-simple": "model", "draft-eagle3": "model", "draft-mtp": "mtp"}
+    ours = {"none": "none", "draft-simple": "model", "draft-eagle3": "model"}
+    ours |= {"draft-dflash": "model", "draft-mtp": "mtp"}
     words = names(text.lower())
     kinds = {"ngram" if word.startswith("ngram-") else ours.get(word) for word in words}
     kinds -= {"none"} if len(kinds) > 1 else set()
     if not kinds or None in kinds or {"model", "mtp"} <= kinds:
         raise ValueError(
-            "must be none, ngram-mod or another ngram-..., draft-simple, draft-eagle3 or "
-            f"draft-mtp, or one of the last three beside an ngram, not {text!r}"
+            "must be none, ngram-mod or another ngram-..., draft-simple, draft-eagle3, "
+            f"draft-dflash or draft-mtp, or one of these four beside an ngram, not {text!r}"
         )
     return "both" if len(kinds) > 1 else str(kinds.pop())
 

@@ -61,7 +61,8 @@ def test_what_is_here_is_judged_by_what_it_holds(tmp_path: Path) -> None:
         (("mtp-m-Q8_0.gguf", "a/mtp-m-Q4_K_M.gguf"), "Q4_K_M", "a/mtp-m-Q4_K_M.gguf"),
         (("mtp-m-Q8_0.gguf", "mtp-m-BF16.gguf"), "Q4_K_M", "mtp-m-Q8_0.gguf"),
         (("eagle3-m-Q4_K_M.gguf", "MTP-m-F16.gguf"), "Q4_K_M", "MTP-m-F16.gguf"),
-        (("eagle3-m.gguf",), "Q8_0", "eagle3-m.gguf"),
+        (("dflash-m.gguf", "eagle3-m.gguf"), "Q8_0", "eagle3-m.gguf"),
+        (("dflash-m.gguf",), "Q8_0", "dflash-m.gguf"),
     ],
 )
 def test_a_drafter_among_files(files: tuple[str, ...], quant: str, expected: str | None) -> None:

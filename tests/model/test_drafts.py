@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tests.support.models import drafters, ggufs
 from tests.support.models.architectures import WRITERS
-from tests.support.models.ggufs import BOOL, array
+from tests.support.models.ggufs import BOOL, array, u32
 from tests.support.models.heads import write_qwen35
 from worker.errors import UsageError
 from worker.lifecycle.prepared import prepare
@@ -138,13 +138,61 @@ def test_a_model_that_gives_no_hidden_states(tmp_path: Path) -> None:
         load_draft_config(drafters.write_eagle(tmp_path / "eagle.gguf"), target)
 
 
-@pytest.mark.parametrize("architecture", ["dflash"])
-def test_other_drafters(architecture: str, tmp_path: Path) -> None:
-    """They are refused before native code reads them."""
+@pytest.mark.parametrize("changed", [{}, {"tokenizer.ggml.mask_token_id": u32(3)}])
+def test_a_dflash_drafter(changed: dict[str | bytes, Any], tmp_path: Path) -> None:
+    """The file says how long a block is, and which token stands for what is guessed."""
     target = load_config(drafters.write_target(tmp_path / "target.gguf"))
-    path = write(tmp_path / "draft.gguf", architecture=architecture)
-    with pytest.raises(UsageError, match=f"{architecture} models are not supported"):
-        load_draft_config(path, target)
+    model = drafters.dflash(block=8)
+    model.gguf.keys.update(changed)
+    draft = load_draft_config(model.gguf.write(tmp_path / "dflash.gguf"), target)
+    assert (draft.block_size, draft.target_layers, draft.target_width) == (8, (0, 1, 2), 64)
+    assert draft.tokenizer is not None
+    assert draft.tokenizer.mask_id == (3 if changed else 319)
+
+
+@pytest.mark.parametrize(
+    ("options", "changed", "dropped", "why"),
+    [
+        ({"layers": (0, 3)}, {}, (), "it reads layer 3, and the model gives layers 0 to 2"),
+        ({}, {"dflash.target_layers": None}, (), "it does not say which layers it reads"),
+        ({"block": 1}, {}, (), "its blocks have 1 row, and one is known"),
+        ({}, {"tokenizer.ggml.mask_token_id": None}, (), "its vocabulary has no mask token"),
+        ({}, {"dflash.attention.value_length": u32(8)}, (), "its keys have 16 elements and its va"),
+        ({}, {}, ("fc.weight",), "it has no tensor fc.weight"),
+        ({}, {}, ("blk.0.attn_q_norm.weight",), "it has no tensor blk.0.attn_q_norm.weight"),
+        ({"table": True}, {}, ("output.weight",), "a vocabulary of its own without an output"),
+        ({"extra": "markov_w1"}, {}, (), "it is a DSpark file, which is not supported"),
+        ({"extra": "selector_hidden"}, {}, (), "it is a DFlash 2 file, which is not supported"),
+    ],
+)
+def test_a_dflash_drafter_of_another_model(
+    options: dict[str, Any],
+    changed: dict[str, Any],
+    dropped: tuple[str, ...],
+    why: str,
+    tmp_path: Path,
+) -> None:
+    """Native code would end the process or guess otherwise; here both files are named."""
+    target = load_config(drafters.write_target(tmp_path / "target.gguf"))
+    model = drafters.dflash(**{k: v for k, v in options.items() if k != "extra"})
+    for key, value in changed.items():
+        model.gguf.keys[key] = value
+        if value is None:
+            del model.gguf.keys[key]
+    if "extra" in options:
+        model.normal(f"{options['extra']}.weight", 64, 64)
+    model.gguf.drop(*dropped)
+    with pytest.raises(UsageError, match=why) as caught:
+        load_draft_config(model.gguf.write(tmp_path / "dflash.gguf"), target)
+    assert "dflash.gguf cannot draft tokens for target.gguf" in caught.value.message
+    assert "made for this model" in str(caught.value.hint)
+
+
+def test_a_dflash_drafter_of_another_width(tmp_path: Path) -> None:
+    """What it reads of the model is as wide as its own rows."""
+    target = load_config(write(tmp_path / "target.gguf", embedding=32))
+    with pytest.raises(UsageError, match="states of 64 elements, and the model's have 32"):
+        load_draft_config(drafters.write_dflash(tmp_path / "d.gguf", layers=(0, 1)), target)
 
 
 @pytest.mark.parametrize("shared", [0, 2])
@@ -210,12 +258,11 @@ def test_an_assistant_of_a_model_without_its_layers(tmp_path: Path) -> None:
         load_draft_config(path, swapped)
 
 
-@pytest.mark.parametrize("kind", ["eagle", "assistant"])
+@pytest.mark.parametrize("kind", ["eagle", "assistant", "dflash"])
 def test_a_cut_file(kind: str, tmp_path: Path) -> None:
     """It names the model too, and what is wrong with the file."""
     target = load_config(drafters.write_target(tmp_path / "target.gguf"))
-    write_draft = {"eagle": drafters.write_eagle, "assistant": drafters.write_assistant}[kind]
-    path = write_draft(tmp_path / "draft.gguf")
+    path = getattr(drafters, f"write_{kind}")(tmp_path / "draft.gguf")
     path.write_bytes(path.read_bytes()[:-5000])
     with pytest.raises(UsageError, match=r"draft.gguf cannot draft tokens for target.gguf: "):
         load_draft_config(path, target)

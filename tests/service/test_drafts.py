@@ -62,6 +62,27 @@ def test_an_eagle_drafter(tmp_path: Path) -> None:
     assert plan["draft_bytes"] > eagle.stat().st_size
 
 
+def test_a_dflash_drafter(tmp_path: Path) -> None:
+    """It guesses beside its model, also under llama-server's name for it, and after sleep; commands
+    say for which model it is, and that it fits."""
+    target = drafters.write_target(tmp_path / "target.gguf", marked=True, noise=0.9)
+    dflash = drafters.write_dflash(tmp_path / "dflash.gguf")
+    words = ("-md", dflash, "--spec-type", "draft-dflash", "-c", "2048", "-np", "2")
+    with serving("--model", target, *words) as server:
+        info = http.get(f"{server.url}/info").json()
+        assert (info["draft"], info["draft_model"]) == ("model", "dflash")
+        for _ in range(2):
+            timings = [server.post(BODY).json()["timings"] for _ in range(3)]
+            assert sum(found["draft_n_accepted"] for found in timings) > 0
+            server.post({}, "/sleep")
+    shown = " ".join(ended("show", dflash).stdout.split())
+    assert "hidden states of 64 elements and 320 tokens, of which it reads layers 0, 1, 2" in shown
+    assert "5 tokens at once" in shown
+    assert ended("check", target, "--draft-model", dflash).returncode == 0
+    plan = json.loads(ended("plan", target, "-md", dflash, "--json").stdout)
+    assert plan["draft_bytes"] > dflash.stat().st_size
+
+
 def test_an_assistant(tmp_path: Path) -> None:
     """It guesses beside its model, also under llama-server's name for it, and after sleep; commands
     say for which model it is, and that it fits."""
@@ -97,6 +118,7 @@ def test_an_eagle_drafter_and_the_same_prompt(tmp_path: Path) -> None:
     ("writer", "why"),
     [
         (drafters.write_eagle, "it reads layer 2"),
+        (drafters.write_dflash, "it reads layer 2"),
         (drafters.write_assistant, "it looks at cells of gemma4 models"),
     ],
 )

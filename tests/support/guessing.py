@@ -1,10 +1,12 @@
-"""Whether an engine that guesses tokens says what it says without guesses."""
+"""Whether an engine that guesses says what it says without; what a drafter guesses alone."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from worker.engine.drafts.guesser import Drafting
@@ -13,6 +15,7 @@ from worker.engine.request import GenerationParams, Prompt, Request, SamplingPar
 from worker.engine.sequence import Delta
 from worker.grammar.constraint import Constraint
 from worker.llama.backend import LlamaBackend
+from worker.llama.companion import Eagle, LayerReader
 
 SAMPLINGS = {
     "greedy": SamplingParams(temperature=0, ignore_eos=True),
@@ -57,6 +60,71 @@ def guesses_change_nothing(
             assert len(one.logprobs) == len(other.logprobs) == 1
             assert one.logprobs[0].logprob == pytest.approx(other.logprobs[0].logprob, abs=1e-3)
     assert engine.snapshot.stats.drafted_tokens > 0
+
+
+def guess_alone(
+    backend: LlamaBackend,
+    reader: LayerReader,
+    known: Sequence[int],
+    count: int,
+    longest: int | None = None,
+) -> list[int]:
+    """What a drafter guesses when nobody else was there, up to a near-tie.
+
+    longest: tokens of a block
+    """
+    backend.context.clear()
+    reader.context.clear()
+    backend.batch.clear()
+    backend.batch.add(np.array(known[:-1], np.int32), 0, 0)
+    backend.batch.outputs[backend.batch.size - 1] = 1
+    backend.decode()
+    if isinstance(reader, Eagle):
+        return _eagle_alone(reader, known, count)
+    return _block_alone(reader, known, count, longest or reader.longest)
+
+
+def _clear_best(logits: np.ndarray) -> int | None:
+    """The likeliest token; None: two are as likely."""
+    second, best = np.argsort(logits)[-2:]
+    return int(best) if logits[best] - logits[second] >= 0.01 else None
+
+
+def _block_alone(reader: LayerReader, known: Sequence[int], count: int, longest: int) -> list[int]:
+    batch, states = reader.batch, reader.model_hidden_state(len(known) - 1)
+    for at in range(0, len(states), batch.capacity):
+        batch.clear()
+        part = states[at : at + batch.capacity]
+        batch.add(np.zeros(len(part), np.int32), at, 0)
+        batch.vectors = np.ascontiguousarray(part)
+        reader.decode()
+    assert reader.mask is not None
+    batch.clear()
+    for place, token in enumerate((known[-1], *[reader.mask] * longest)):
+        batch.add_one(token, len(known) - 1 + place, 0)
+    reader.decode()
+    best = [_clear_best(reader.logits(row)) for row in range(1, 1 + count)]
+    return [token for token in best[: [*best, None].index(None)] if token is not None]
+
+
+def _eagle_alone(reader: LayerReader, known: Sequence[int], count: int) -> list[int]:
+    states = reader.encode(reader.model_hidden_state(len(known) - 1))
+    tokens, state, batch = list[int](), states[-1], reader.batch
+    batch.clear()
+    batch.add(np.array(known[1:-1], np.int32), 1, 0)
+    reader.fed[: len(known) - 2] = states[:-1]
+    reader.decode()
+    for position in range(len(known) - 1, len(known) - 1 + count):
+        batch.clear()
+        batch.add_one([known[-1], *tokens][-1], position, 0)
+        reader.fed[0] = state
+        reader.decode()
+        best = _clear_best(reader.logits(0))
+        if best is None:
+            break
+        state = reader.hidden_state(0).copy()
+        tokens.append(best)
+    return tokens
 
 
 def _clock() -> Any:

@@ -25,6 +25,7 @@ class FakeHeads:
 
     encodes = False
     longest = 3
+    mask: int | None = None
 
     def __init__(self, model: FakeBackend, *, num_cells: int = 0, right: bool = True) -> None:
         self.model = model
@@ -136,3 +137,46 @@ class FakeHeads:
         given = self.cells[source].items()
         self.cells[target] = {p: tokens for p, tokens in given if p < stop}
         return True
+
+
+class FakeBlocks(FakeHeads):
+    """Plays a drafter that guesses a block at once: a batch has states in all of its rows, or rows
+    of blocks."""
+
+    mask = 0
+    longest = 5
+
+    def __init__(self, model: FakeBackend, *, num_cells: int = 0, right: bool = True) -> None:
+        super().__init__(model, num_cells=num_cells, right=right)
+        self.batch.max_outputs = 2 * (1 + self.longest)
+
+    @property
+    def begins_blank(self) -> bool:
+        return False
+
+    def _compute(self, row: int) -> Tokens | None:
+        batch = self.batch
+        position, token = int(batch.positions[row]), int(batch.tokens[row])
+        cells = self.cells[int(batch.slots[row])]
+        assert not cells or max(cells) + 1 == position, "a gap, or a cell twice"
+        if batch.vectors is not None:
+            found = self._lists[int(batch.vectors[row, 0])]
+            assert not batch.outputs[row]
+            assert len(found) == position + 1, "a state of another position"
+            assert found[-1] == token
+            assert cells.get(position - 1) in (None, found[:-1]), "a state of other tokens"
+        else:
+            before = cells[position - 1]
+            assert before is not None
+            likely = next_token(list(before), self.vocab_size, self.model.memory)
+            found = (*before, likely if token == self.mask else token)
+        cells[position] = found
+        return found
+
+    def logits(self, row: int) -> np.ndarray:
+        """One-hot of the row's own token, or of another one."""
+        tokens = self._rows[row]
+        assert tokens is not None
+        logits = np.zeros(self.vocab_size, np.float32)
+        logits[tokens[-1] if self.right else (tokens[-1] + 1) % self.vocab_size] = 5
+        return logits

@@ -19,7 +19,14 @@ from worker.engine.request import GenerationParams, Prompt, Request, SamplingPar
 from worker.engine.sequence import Delta, Sequence
 from worker.lifecycle.buffers import text_purpose
 from worker.llama.backend import LlamaBackend
-from worker.llama.companion import Assistant, DraftModel, Eagle, Heads, StateReader
+from worker.llama.companion import (
+    Assistant,
+    DraftModel,
+    Heads,
+    LayerReader,
+    StateReader,
+    open_layer_reader,
+)
 from worker.llama.context import ContextOptions
 from worker.llama.library import native
 from worker.llama.weights import LoadOptions
@@ -80,7 +87,7 @@ def open_assistant(draft: ModelConfig, backend: LlamaBackend) -> Assistant:
     return Assistant(draft, LoadOptions(n_gpu_layers=0, devices=()), backend)
 
 
-def open_eagle(draft: ModelConfig, backend: LlamaBackend) -> Eagle:
+def open_reader(draft: ModelConfig, backend: LlamaBackend) -> LayerReader:
     """A drafter beside a backend that was loaded for it."""
     options = ContextOptions(
         num_cells=backend.shape.num_cells,
@@ -88,7 +95,7 @@ def open_eagle(draft: ModelConfig, backend: LlamaBackend) -> Eagle:
         batch_size=backend.batch.capacity,
         **EXACT,
     )
-    return Eagle(draft, LoadOptions(n_gpu_layers=0, devices=()), options, backend)
+    return open_layer_reader(draft, LoadOptions(n_gpu_layers=0, devices=()), options, backend)
 
 
 class Truth:
@@ -146,7 +153,7 @@ class Session:
         if drafts is not None and reads_cells(drafts):
             self.assistant = open_assistant(drafts, self.backend)
         elif drafts is not None and reads:
-            self.heads = open_eagle(drafts, self.backend)
+            self.heads = open_reader(drafts, self.backend)
         elif draft is not None:
             self.draft_model = DraftModel(
                 draft,

@@ -150,6 +150,8 @@ def _shape(config: ModelConfig) -> dict[str, str]:
             f"a model with hidden states of {config.target_width:,} elements and "
             f"{config.vocab_size:,} tokens, of which it reads {read}"
         )
+    if config.block_size:
+        rows["drafts"] = f"{config.block_size - 1} tokens at once"
     elif config.nextn_layers:
         rows["MTP heads"] = str(config.nextn_layers)
     if config.recurrent:

@@ -21,7 +21,7 @@ from worker.model.config import load_config
 
 _WORD = re.compile(r"(?:^|[-_./])(mmproj|imatrix|mtp)(?=[-_./]|$)", re.IGNORECASE)
 # Drafters begin so. Of several kinds the first counts, as in llama-server.
-_DRAFTERS = ("mtp-", "eagle3-")
+_DRAFTERS = ("mtp-", "eagle3-", "dflash-")
 _BITS = re.compile(r"\d+")
 _FIRST = re.compile(r"(mmproj|mtp|imatrix)(?=[-_.]|$)", re.IGNORECASE)
 _LAST_IMATRIX = re.compile(r".*[-_.]imatrix", re.IGNORECASE | re.DOTALL)

@@ -19,9 +19,9 @@ from worker.llama.companion import (
     Assistant,
     Companion,
     DraftModel,
-    Eagle,
     Heads,
     StateReader,
+    open_layer_reader,
 )
 from worker.llama.context import PLAIN_ROWS, ContextOptions
 from worker.llama.guides.guides import Guides
@@ -241,7 +241,7 @@ def open_draft(
 
 def _open_model(
     config: ModelConfig, settings: Settings, prepared: Prepared, backend: LlamaBackend
-) -> DraftModel | Eagle | Assistant:
+) -> DraftModel | StateReader | Assistant:
     devices, plan = prepared.devices, prepared.plan
     offloads = bool(devices.chosen) and plan.gpu_layers > 0
     load = LoadOptions(
@@ -267,7 +267,7 @@ def _open_model(
     if reads_cells(config):
         return Assistant(config, load, backend)
     if reads_states(config):
-        return Eagle(config, load, options, backend)
+        return open_layer_reader(config, load, options, backend)
     return DraftModel(Path(config.path), load, options)
 
 

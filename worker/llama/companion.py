@@ -22,8 +22,10 @@ from worker.llama.weights import LoadOptions, Weights
 from worker.memory.companions import (
     ASSISTANT_LENGTH,
     EAGLE_LENGTH,
+    ENCODED_ROWS,
     HEAD_LENGTH,
     HEAD_OUTPUTS,
+    block_rows,
     eagle_outputs,
 )
 from worker.model.config import ModelConfig
@@ -99,6 +101,7 @@ class StateReader(Companion):
     begins_blank: bool
     max_waiting: int
     fed: np.ndarray
+    mask: int | None = None
     _width: int
 
     def hidden_state(self, row: int) -> np.ndarray:
@@ -111,7 +114,7 @@ class StateReader(Companion):
 
     def encode(self, states: np.ndarray) -> np.ndarray:
         """What is fed of these, float32 [rows, width]. Raises BatchError."""
-        raise NotImplementedError
+        return states
 
 
 class Heads(StateReader):
@@ -151,20 +154,11 @@ class Heads(StateReader):
         """What the model's last layer made in these rows, float32 [rows, width]."""
         return hidden_states.hidden_rows(self._beside.handle, rows, self._width)
 
-    def encode(self, states: np.ndarray) -> np.ndarray:
-        """They are fed as they are."""
-        return states
 
+class LayerReader(StateReader):
+    """A drafter that was made for the model, with weights of its own: it reads what goes into some
+    of the model's layers."""
 
-class Eagle(StateReader):
-    """A drafter that was made for the model (EAGLE-3): one layer that reads what goes into three of
-    the model's.
-
-    The row of token p has position p - 1, that of the hidden state in it, as it was trained. So the
-    first token of a sequence has no row.
-    """
-
-    longest = EAGLE_LENGTH
     begins_blank = False
 
     def __init__(
@@ -184,7 +178,6 @@ class Eagle(StateReader):
             lender = None
             if borrows(config):
                 lender = stack.enter_context(Context(backend.weights, lender_options(options)))
-            options = eagle_options(options)
             context = stack.enter_context(Context(self.weights, options, other=lender))
             super().__init__(context, stack.pop_all())
         self.layers = self.weights.residency.layers
@@ -197,12 +190,31 @@ class Eagle(StateReader):
         self.max_waiting = context.num_cells
         self.vocab_size = self.weights.vocab_size
         self._backend = backend
-        self._width = native.llama_model_n_embd(self.weights.handle)
-        self.fed = context.feed(self._width)
 
     def model_hidden_state(self, rows: int) -> np.ndarray:
         """What went into the model's layers that it reads, float32 [rows, layers x width]."""
         return self._backend.context.layer_rows(rows)
+
+
+class Eagle(LayerReader):
+    """One layer that reads what goes into three of the model's (EAGLE-3).
+
+    The row of token p has position p - 1, that of the hidden state in it, as it was trained. So the
+    first token of a sequence has no row.
+    """
+
+    longest = EAGLE_LENGTH
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        load: LoadOptions,
+        options: ContextOptions,
+        backend: LlamaBackend,
+    ) -> None:
+        super().__init__(config, load, eagle_options(options), backend)
+        self._width = native.llama_model_n_embd(self.weights.handle)
+        self.fed = self.context.feed(self._width)
 
     def encode(self, states: np.ndarray) -> np.ndarray:
         """Three layers become one vector, float32 [rows, width]. Raises BatchError."""
@@ -227,6 +239,67 @@ class Eagle(StateReader):
     def share(self, source: int, target: int, stop: int) -> bool:
         self.context.share(source, target, stop - 1)
         return True
+
+
+class DFlash(LayerReader):
+    """Layers that look at what they made of the model's hidden states, and guess a block at once
+    (DFlash). A batch has hidden states in all of its rows, or tokens."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        load: LoadOptions,
+        options: ContextOptions,
+        backend: LlamaBackend,
+    ) -> None:
+        super().__init__(config, load, block_options(config, options), backend)
+        handle = self.weights.handle
+        self.longest = config.block_size - 1
+        self.max_waiting = ENCODED_ROWS * self.num_slots
+        self.mask = config.tokenizer and config.tokenizer.mask_id
+        self.fed = np.zeros(
+            (self.batch.capacity, len(config.target_layers) * config.target_width), np.float32
+        )
+        causal = open_header(config.path).keys.get("dflash.attention.causal", False)
+        native.llama_set_causal_attn(self.context.handle, bool(causal))
+        self._window = self.weights.sliding_window
+        self._has_planes = native.llama_model_rope_type(handle) == native.LLAMA_ROPE_TYPE_MROPE
+
+    def decode(self) -> None:
+        batch = self.batch
+        if self._has_planes and batch.vectors is not None:
+            batch.planes = np.zeros((4, batch.size), np.int32)
+            batch.planes[:3] = batch.positions[: batch.size]
+        self.context.decode()
+
+    def holds(self, slot: int, begin: int, stop: int) -> bool:
+        """A block that was dropped has pushed cells out of a sliding window; the others do."""
+        if not self._window:
+            return self.context.holds(slot, begin, stop)
+        first, _ = self.context.span(slot)
+        return 0 <= first <= max(begin, stop - self._window + self.longest + 2)
+
+
+def open_layer_reader(
+    config: ModelConfig, load: LoadOptions, options: ContextOptions, backend: LlamaBackend
+) -> LayerReader:
+    """The one that the file is. Raises ModelLoadError, BackendError, DoesNotFitError."""
+    kind = DFlash if config.block_size else Eagle
+    return kind(config, load, options, backend)
+
+
+def block_options(config: ModelConfig, options: ContextOptions) -> ContextOptions:
+    """Of a DFlash drafter's context for so many slots and cells, and for the blocks."""
+    rows = block_rows(config, options.num_slots)
+    return replace(
+        options,
+        num_cells=options.num_cells + rows,
+        unified=True,
+        chunk_outputs=rows - options.num_slots,
+        batch_size=rows,
+        ubatch_size=rows,
+        purpose="drafts",
+    )
 
 
 class Assistant(Companion):

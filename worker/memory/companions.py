@@ -25,8 +25,10 @@ HEAD_OUTPUTS = HEAD_LENGTH + 1
 # The same of an EAGLE-3 drafter, which is trained to go on; and rows that it encodes at once, at
 # least, for each of which llama.cpp has room for logits.
 EAGLE_LENGTH = 7
-_ENCODED_ROWS = 32
+ENCODED_ROWS = 32
 LENDER_CELLS = 256
+# Sequences whose blocks a DFlash drafter guesses at once: each row has logits of all tokens.
+_BLOCKS = 4
 # The same of an assistant. Each token costs it a pass through a few small layers.
 ASSISTANT_LENGTH = 7
 # Rows of a sequence whose hidden states wait for it, at most: those of a guess copied from text.
@@ -89,7 +91,7 @@ def draft_bytes(
 
 def eagle_outputs(slots: int) -> int:
     """Rows with logits or encoded states that one batch of an EAGLE-3 drafter may have."""
-    return max((EAGLE_LENGTH + 1) * slots, _ENCODED_ROWS)
+    return max((EAGLE_LENGTH + 1) * slots, ENCODED_ROWS)
 
 
 def eagle_bytes(
@@ -114,7 +116,35 @@ def eagle_bytes(
         + 4 * outputs * (draft.vocab_size + draft.embedding + raw)
         + draft.vocab_size * _TOKEN_BYTES
         + 4 * draft.embedding * (num_cells + batch)
-        + 4 * raw * (2 * batch + _ENCODED_ROWS * slots)
+        + 4 * raw * (2 * batch + ENCODED_ROWS * slots)
+    )
+
+
+def block_rows(draft: ModelConfig, slots: int) -> int:
+    """Rows of one batch of a DFlash drafter: blocks, or hidden states that it reads."""
+    return max(draft.block_size * min(slots, _BLOCKS), slots, ENCODED_ROWS)
+
+
+def dflash_bytes(
+    draft: ModelConfig,
+    settings: Settings,
+    context: ContextBytes,
+    packed: Iterable[PackedEncoding],
+) -> int:
+    """Bytes of a DFlash drafter, without a context that lends it the model's embeddings.
+
+    All its rows have logits. The model's hidden states wait until there are as many as it reads at
+    once; those of a batch are there twice.
+    """
+    slots = settings.slots
+    rows, batch = block_rows(draft, slots), max(settings.batch_size, slots)
+    raw = len(draft.target_layers) * draft.target_width
+    return (
+        weights_bytes(draft, packed)
+        + sum(context)
+        + 4 * rows * draft.vocab_size
+        + draft.vocab_size * _TOKEN_BYTES
+        + 4 * raw * (2 * batch + ENCODED_ROWS * slots + rows)
     )
 
 

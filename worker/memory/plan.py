@@ -22,6 +22,8 @@ from worker.memory.companions import (
     LENDER_CELLS,
     adapters_bytes,
     assistant_bytes,
+    block_rows,
+    dflash_bytes,
     draft_bytes,
     eagle_bytes,
     eagle_outputs,
@@ -452,9 +454,19 @@ def _guesser_bytes(case: _Case, settings: Settings, num_cells: int) -> int:
         one = msgspec.structs.replace(settings, batch_size=slots, ubatch_size=slots)
         wanted = Wanted(settings=one, num_cells=num_cells, chunk_outputs=0, beside=True)
         return assistant_bytes(draft, settings, case.ask(wanted), case.memory.packed)
-    if draft is not None and reads_states(draft):
+    rows = block_rows(draft, slots) if draft is not None and draft.block_size else 0
+    if rows:
+        outputs = rows - slots
+    elif draft is not None and reads_states(draft):
         outputs = eagle_outputs(slots) - slots
-    wanted = Wanted(settings=settings, num_cells=num_cells, chunk_outputs=outputs, beside=True)
+    wanted = Wanted(
+        settings=msgspec.structs.replace(settings, batch_size=rows, ubatch_size=rows)
+        if rows
+        else settings,
+        num_cells=num_cells + rows,
+        chunk_outputs=outputs,
+        beside=True,
+    )
     found = case.ask(wanted)
     if draft is None:
         return heads_bytes(config, settings, num_cells, found)
@@ -465,6 +477,8 @@ def _guesser_bytes(case: _Case, settings: Settings, num_cells: int) -> int:
         one = msgspec.structs.replace(settings, parallel=1, batch_size=1, ubatch_size=1)
         context = case.ask(Wanted(settings=one, num_cells=LENDER_CELLS, chunk_outputs=0))
         lender = sum(context) + 4 * config.vocab_size
+    if rows:
+        return dflash_bytes(draft, settings, found, case.memory.packed) + lender
     return eagle_bytes(draft, settings, num_cells, found, case.memory.packed) + lender
 
 

@@ -34,6 +34,7 @@ from worker.model.vectors import VectorConfig, vector_config
 
 Kind = Literal["decoder", "encoder", "encoder-decoder", "vocabulary"]
 _CARD = "worker.card."
+_BLOCK = 16  # as llama.cpp has it
 # Their rows are looked up. Heads that guess tokens may have embeddings of their own.
 _LOOKED_UP = ("embd.weight", "token_types.weight", "embed_tokens.weight")
 _EXPERTS = re.compile(r"blk\.(\d{1,6})\.ffn_\w+exps\.")
@@ -54,6 +55,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     overrides                      keys that the file does not say so
     decision_type                  the family of a model that was trained for decisions
     target_layers, target_width    of a drafter: layers whose inputs it reads, elements of each
+    block_size                     rows of one that guesses a block at once; the first is known
     decision_temperatures          that it was calibrated with: by type of question, and number of
                                    options
 
@@ -113,6 +115,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     decision_type: str | None = None
     target_layers: tuple[int, ...] = ()
     target_width: int = 0
+    block_size: int = 0
     decision_temperatures: dict[str, float] = {}
 
     @property
@@ -265,10 +268,11 @@ def config_of(header: Header) -> ModelConfig:
         sliding_pattern=fields.numbers(".attention.sliding_window_pattern"),
         shared_kv_layers=count(".attention.shared_kv_layers") or 0,
         nextn_layers=count(".nextn_predict_layers") or 0,
-        causal=True if causal is None else causal,
+        causal=causal is not False or fields.architecture in DRAFTERS,
         decision_type=fields.word(".decision.type") or None,
         target_layers=fields.numbers(".target_layers"),
         target_width=_target_width(fields, embedding),
+        block_size=count(".block_size") or _BLOCK if fields.architecture == "dflash" else 0,
         decision_temperatures=decision_temperatures(fields),
         norm_epsilon=first_number(
             fields,

@@ -1,5 +1,6 @@
-"""What can guess tokens for a model: another one, one that reads its hidden states (EAGLE-3) or its
-cells too (Gemma 4's assistants), or heads in its own file (multi-token prediction, MTP)."""
+"""What can guess tokens for a model: another one, one that reads its hidden states (EAGLE-3,
+DFlash) or its cells too (Gemma 4's assistants), or heads in its own file (multi-token prediction,
+MTP)."""
 
 from __future__ import annotations
 
@@ -34,6 +35,7 @@ _KEEP_STATES = frozenset({
     "qwen35", "qwen35moe", "qwen4exp",
 })  # fmt: skip
 _EAGLE_LAYERS = 3
+_FEWEST_ROWS = 2  # of a block
 _EAGLE_TENSORS = (
     "fc.weight", "output_norm.weight",
     *(f"blk.0.{name}.weight" for name in (
@@ -42,6 +44,17 @@ _EAGLE_TENSORS = (
     )),
 )  # fmt: skip
 _EMBEDDING, _OUTPUT = "token_embd.weight", "output.weight"
+_DFLASH_TENSORS = ("fc.weight", "enc.output_norm.weight", "output_norm.weight")
+_DFLASH_LAYER = (
+    "attn_norm", "attn_q", "attn_q_norm", "attn_k", "attn_k_norm", "attn_output",
+    "ffn_norm", "ffn_gate", "ffn_up", "ffn_down",
+)  # fmt: skip
+# What comes after DFlash, by a tensor that only such a file has.
+_BEYOND_DFLASH = {
+    "markov_w1.weight": "DSpark",
+    "hc_head_fn.weight": "DSpark",
+    "selector_hidden.weight": "DFlash 2",
+}
 _ASSISTANT = "gemma4-assistant"
 _ASSISTANT_TENSORS = (
     _EMBEDDING, "output_norm.weight", "nextn.pre_projection.weight",
@@ -54,6 +67,7 @@ _ASSISTANT_LAYER = (
 _HINTS = {
     "eagle3": "Choose the EAGLE-3 file that was made for this model.",
     _ASSISTANT: "Choose the assistant that was made for this model.",
+    "dflash": "Choose the DFlash file that was made for this model.",
 }
 _OF_ALL = ("nextn.eh_proj", "nextn.enorm", "nextn.hnorm")
 
@@ -110,7 +124,8 @@ def borrows(draft: ModelConfig) -> bool:
     """Whether a context must lend it the embeddings or the output layer of the model."""
     there = {tensor.name for tensor in open_header(draft.path).tensors}
     lends = reads_states(draft) and not reads_cells(draft)  # those of the context with the cells
-    return lends and not {_EMBEDDING, _OUTPUT} <= there
+    own = {_EMBEDDING} if draft.architecture == "dflash" else {_EMBEDDING, _OUTPUT}
+    return lends and not own <= there
 
 
 def why_no_drafter(target: ModelConfig, draft: ModelConfig) -> str | None:
@@ -120,11 +135,12 @@ def why_no_drafter(target: ModelConfig, draft: ModelConfig) -> str | None:
     """
     if reads_cells(draft):
         return _assistant_flaw(target, draft)
-    if draft.architecture != "eagle3":
-        return f"{draft.architecture} models are not supported"
+    is_eagle = draft.architecture == "eagle3"
     layers, read = target.layers - target.nextn_layers, draft.target_layers
-    if len(read) != _EAGLE_LAYERS:
+    if is_eagle and len(read) != _EAGLE_LAYERS:
         return f"it reads {len(read)} layers, and EAGLE-3 is of {_EAGLE_LAYERS}"
+    if not read:
+        return "it does not say which layers it reads"
     if target.architecture not in GIVES_LAYERS:
         return f"llama.cpp gives no hidden states of {target.architecture} models"
     if draft.target_width != target.embedding:
@@ -136,7 +152,7 @@ def why_no_drafter(target: ModelConfig, draft: ModelConfig) -> str | None:
     for layer in read:
         if not 0 <= layer <= most:
             return f"it reads layer {layer}, and the model gives layers 0 to {most}"
-    return _eagle_flaw(target, draft)
+    return (_eagle_flaw if is_eagle else _dflash_flaw)(target, draft)
 
 
 def _eagle_flaw(target: ModelConfig, draft: ModelConfig) -> str | None:
@@ -162,6 +178,35 @@ def _eagle_flaw(target: ModelConfig, draft: ModelConfig) -> str | None:
     if not own[1] and "d2t" in shapes:
         return "it has a vocabulary of its own without an output layer"
     if not own[1] and draft.vocab_size != target.vocab_size:
+        return f"it has {draft.vocab_size} tokens, and the model's output {target.vocab_size}"
+    return None
+
+
+def _dflash_flaw(target: ModelConfig, draft: ModelConfig) -> str | None:
+    """What the graph of a DFlash drafter lacks, or has that is not computed here."""
+    shapes = {tensor.name: tensor.shape for tensor in open_header(draft.path).tensors}
+    for name, kind in _BEYOND_DFLASH.items():
+        if name in shapes:
+            return f"it is a {kind} file, which is not supported"
+    of_layers = (f"blk.{i}.{name}.weight" for i in range(draft.layers) for name in _DFLASH_LAYER)
+    for name in (*_DFLASH_TENSORS, *of_layers):
+        if name not in shapes:
+            return f"it has no tensor {name}"
+    if draft.key_length != draft.value_length:
+        return f"its keys have {draft.key_length} elements and its values {draft.value_length}"
+    if draft.block_size < _FEWEST_ROWS:
+        return f"its blocks have {draft.block_size} row, and one is known"
+    mask = draft.tokenizer and draft.tokenizer.mask_id
+    if mask is None:
+        return "its vocabulary has no mask token"
+    embedded = draft.vocab_size if _EMBEDDING in shapes else target.vocab_size
+    if mask >= min(embedded, draft.vocab_size):
+        return f"its mask token {mask} is not among the {embedded} tokens that are embedded"
+    if _OUTPUT in shapes:
+        return None
+    if "d2t" in shapes:
+        return "it has a vocabulary of its own without an output layer"
+    if _EMBEDDING not in shapes and draft.vocab_size != target.vocab_size:
         return f"it has {draft.vocab_size} tokens, and the model's output {target.vocab_size}"
     return None
 

@@ -4,6 +4,9 @@
 An EAGLE-3 drafter looks at its own token and says the next one; what it reads of the model stands
 beside that, and is wrong as often as the model leaves the line. So does a Gemma 4 assistant, which
 looks at the model's cells besides.
+
+Each row of a DFlash drafter looks at the token a block before its own, whose embedding it has from
+the model, and says which one follows there on the line. So each guess is of its own position.
 """
 
 from __future__ import annotations
@@ -22,18 +25,21 @@ from tests.support.models.architectures import (
     WINDOW,
     Model,
 )
-from tests.support.models.ggufs import BOOL, I32, Key, Tensor, array
+from tests.support.models.ggufs import BOOL, I32, Key, Tensor, array, u32
 from tests.support.models.heads import attention, feed_forward, line
 from worker.gguf.quant import ENCODINGS
 
 LAYERS = 3
+_PAIRS = 4
 _I64 = next(number for number, each in ENCODINGS.items() if each.name == "I64")
 # Tokens of a drafter's own vocabulary: all but every eighth.
 OWN = np.array([token for token in range(VOCABULARY) if token % 8])
 
 
-def write_target(path: Path, *, noise: float = 1.2, architecture: str = "llama") -> Path:
-    """Plain layers."""
+def write_target(
+    path: Path, *, noise: float = 1.2, architecture: str = "llama", marked: bool = False
+) -> Path:
+    """Plain layers. marked: see `line`"""
     model = Model(architecture, layers=LAYERS)
     for layer in range(LAYERS):
         prefix = f"blk.{layer}."
@@ -44,7 +50,7 @@ def write_target(path: Path, *, noise: float = 1.2, architecture: str = "llama")
         if architecture == "qwen3":
             model.norm(f"{prefix}attn_q_norm.weight", HEAD)
             model.norm(f"{prefix}attn_k_norm.weight", HEAD)
-    _, embedding, output = line()
+    _, embedding, output = line(marked=marked)
     model.gguf.drop("token_embd.weight")
     model.values("token_embd.weight", (WIDTH, VOCABULARY), embedding)
     model.values("output.weight", (WIDTH, VOCABULARY), output)
@@ -101,6 +107,85 @@ def eagle(
         model.gguf.tensors.append(Tensor("d2t", OWN.shape, _I64, OWN.astype("<i8").tobytes()))
     feed_forward(model, "blk.0.", 1.0)
     return model
+
+
+def dflash(
+    *,
+    own: bool = False,
+    table: bool = False,
+    layers: tuple[int, ...] = (0, 1, LAYERS - 1),
+    block: int = 6,
+    window: int = 0,
+    sections: bool = False,
+) -> Model:
+    """A drafter as a file under construction, for a marked model.
+
+    own     with embeddings and an output layer of its own; else the model's
+    table   and with a smaller vocabulary
+    layers  whose inputs of the model it reads
+    block   rows of a guess, of which the first is known
+    window, sections  of its attention, and of its positions (M-RoPE)
+    """
+    model = Model("dflash", layers=1)
+    model.gguf.drop("token_embd.weight")
+    model.gguf.keys["tokenizer.ggml.mask_token_id"] = u32(VOCABULARY - 1)
+    model.keys(
+        {
+            "target_layers": array(I32, list(layers)),
+            "block_size": block,
+            "attention.head_count_kv": HEADS,
+            "attention.key_length": HEAD,
+            "attention.value_length": HEAD,
+            "attention.causal": Key(BOOL, 0),
+        }
+    )
+    if window:
+        model.keys({"attention.sliding_window": window})
+        model.keys({"attention.sliding_window_pattern": array(BOOL, [1])})
+    if sections:
+        model.keys({"rope.dimension_sections": array(I32, [HEAD // 2, 0, 0, 0])})
+    draw = np.random.default_rng(9)
+    rotation, embedding, output = line(marked=True)
+    nothing, ones = np.zeros((WIDTH, WIDTH)), np.ones(WIDTH)
+    fused = [0.02 * draw.standard_normal((WIDTH, WIDTH)) for _ in layers]
+    fused[0] += np.eye(WIDTH)
+    # Of a head's pairs of elements the first ones turn fast. A query is turned back by a block, so
+    # that it finds what stands there; only the mark goes into queries and keys.
+    pairs = np.arange(_PAIRS)
+    turned = block * 10000.0 ** (-2 * pairs / HEAD)
+    queries, keys = nothing.copy(), nothing.copy()
+    for head in range(HEADS):
+        queries[head * HEAD + pairs, 0] = np.cos(turned)
+        queries[head * HEAD + HEAD // 2 + pairs, 0] = -np.sin(turned)
+        keys[head * HEAD + pairs, 0] = 1
+    values = np.eye(WIDTH)
+    values[0, 0] = 0
+    named = {
+        "fc": np.concatenate(fused, axis=1),
+        "enc.output_norm": ones,
+        "blk.0.attn_q": queries,
+        "blk.0.attn_k": keys,
+        "blk.0.attn_v": values,
+        "blk.0.attn_output": 4 * np.linalg.matrix_power(rotation, block - 1),
+        "blk.0.attn_q_norm": np.full(HEAD, 14.0),
+        "blk.0.attn_k_norm": np.ones(HEAD),
+        "blk.0.attn_norm": ones,
+        "blk.0.ffn_norm": ones,
+        "output_norm": ones,
+    }
+    if own or table:
+        named |= {"token_embd": embedding, "output": output[OWN] if table else output}
+    for name, each in named.items():
+        model.values(f"{name}.weight", each.shape[::-1], each)
+    if table:
+        model.gguf.tensors.append(Tensor("d2t", OWN.shape, _I64, OWN.astype("<i8").tobytes()))
+    feed_forward(model, "blk.0.", 0.5)
+    return model
+
+
+def write_dflash(path: Path, **options: Any) -> Path:
+    """The same, written."""
+    return dflash(**options).gguf.write(path)
 
 
 def write_eagle(path: Path, **options: Any) -> Path:

@@ -33,6 +33,7 @@ _STATE = 16
 _GROUPS, _RANK = 2, 4
 _KERNEL = 4
 _SHARP = 2.0  # of the output layer
+_MARK = 3.0
 
 
 def write_glm4moe(path: Path, *, noise: float = 0.7, without: tuple[str, ...] = ()) -> Path:
@@ -65,12 +66,14 @@ def write_glm4moe(path: Path, *, noise: float = 0.7, without: tuple[str, ...] = 
     return _write(model, path, "blk.2.", without)
 
 
-def write_qwen35(path: Path, *, noise: float = 0.8, without: tuple[str, ...] = ()) -> Path:
-    """Three recurrent layers, one with attention, and a head."""
+def write_qwen35(
+    path: Path, *, noise: float = 0.8, without: tuple[str, ...] = (), marked: bool = False
+) -> Path:
+    """Three recurrent layers, one with attention, and a head. marked: see `line`"""
     model = _hybrid("qwen35", noise)
     for layer in range(5):
         feed_forward(model, f"blk.{layer}.", noise)
-    return _write(model, path, "blk.4.", without)
+    return _write(model, path, "blk.4.", without, marked=marked)
 
 
 def write_qwen35moe(path: Path, *, noise: float = 0.7, without: tuple[str, ...] = ()) -> Path:
@@ -201,8 +204,11 @@ def feed_forward(model: Model, prefix: str, noise: float, suffix: str = "", coun
     model.matrix(f"{prefix}ffn_down{suffix}.weight", INNER, WIDTH, *more, scale=noise)
 
 
-def line() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The rotation R, embeddings, and rows of the output layer."""
+def line(*, marked: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The rotation R, embeddings, and rows of the output layer.
+
+    marked: the first element is the same in all embeddings
+    """
     draw = np.random.default_rng(5)
     rotation, _ = np.linalg.qr(draw.standard_normal((WIDTH, WIDTH)))
     vector = draw.standard_normal(WIDTH)
@@ -214,12 +220,16 @@ def line() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     output = np.zeros_like(embedding)
     output[FIRST + 1 :] = embedding[FIRST:-1]
     output[FIRST] = embedding[-1]
+    if marked:
+        embedding[:, 0] = _MARK
     return rotation, embedding, output * _SHARP / np.sqrt(WIDTH)
 
 
-def _write(model: Model, path: Path, block: str, without: tuple[str, ...]) -> Path:
+def _write(
+    model: Model, path: Path, block: str, without: tuple[str, ...], *, marked: bool = False
+) -> Path:
     """Add the head's own tensors, embeddings and the output layer, and write the file."""
-    rotation, embedding, output = line()
+    rotation, embedding, output = line(marked=marked)
     ones = np.ones(WIDTH)
     joined = np.concatenate([np.zeros_like(rotation), rotation], axis=1)
     model.gguf.drop("token_embd.weight")

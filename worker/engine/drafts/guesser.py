@@ -23,6 +23,7 @@ from worker.engine.draft import (
     mean_gain,
 )
 from worker.engine.drafts.assistant import AssistantBackend, AssistantDrafter
+from worker.engine.drafts.blocks import BlockDrafter
 from worker.engine.drafts.drafter import Drafter
 from worker.engine.drafts.heads import HeadBackend, HeadDrafter
 from worker.engine.drafts.recall import RUN, Recall
@@ -30,8 +31,9 @@ from worker.engine.drafts.rounds import DraftBackend, Rounds
 from worker.engine.lookup import MAX_GUESS
 from worker.engine.sequence import Sequence
 
-# Guesses of a draft model: each token costs a round, so there are fewer than from the text.
-_LENGTHS = (1, 2, 3, 4, 5, 7)
+# Guesses of a draft model: each token costs a round, so there are fewer than from the text. A block
+# of them costs one.
+_LENGTHS = (1, 2, 3, 4, 5, 7, 10, 15)
 # A trial: so many sequences verify so many tokens.
 _TRIED_SEQUENCES, _TRIED_LENGTH = 4, 3
 # Reading a prompt for a trial may take this share of the time that its answer takes.
@@ -103,7 +105,8 @@ class Drafting(NamedTuple):
     ) -> Rounds[Any, Any] | None:
         """What guesses in rounds; None: nothing but text is looked up."""
         if self.heads is not None:
-            return HeadDrafter(self.heads, vocab_size, clock, max_stall)
+            kind = HeadDrafter if self.heads.mask is None else BlockDrafter
+            return kind(self.heads, vocab_size, clock, max_stall)
         if self.assistant is not None:
             return AssistantDrafter(self.assistant, vocab_size, clock, max_stall)
         if self.model is not None:
@@ -281,7 +284,8 @@ class Guesser:
         """A guess that is less likely than this costs more than it saves."""
         alone, added = self._cost.decode(streams), asked * length
         row = max(0.0, self._cost.decode(streams + added) - alone) / added
-        return min(1.0, (row + drafter.seconds(asked, 1) / asked) / (alone / streams))
+        guessed = drafter.seconds(asked, 2) - drafter.seconds(asked, 1)
+        return min(1.0, (row + guessed / asked) / (alone / streams))
 
 
 def _share_rows(promised: Ordered[Ordered[float]], bound: float, count: int) -> list[int]:

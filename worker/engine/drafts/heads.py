@@ -1,5 +1,5 @@
 """What guesses from the model's hidden states: its own heads (multi-token prediction, MTP), or a
-drafter that was made for it (EAGLE-3).
+drafter that was made for it (EAGLE-3; `blocks` has those that guess all tokens at once).
 
 At position p both read token p and the model's hidden state at p - 1, and say what token p + 1 is;
 then they go on from their own hidden state. A head is a layer behind the model's last one and reads
@@ -28,6 +28,8 @@ class HeadBackend(DraftBackend, Protocol):
     max_waiting   hidden states that may wait to be read, in all
     longest       tokens of a guess, at most
     begins_blank  a token whose state nobody knows can be the first one that is read
+    mask          stands for each token of a block that is guessed at once; None: they are guessed
+                  one after the other
     """
 
     max_waiting: int
@@ -36,6 +38,9 @@ class HeadBackend(DraftBackend, Protocol):
 
     @property
     def begins_blank(self) -> bool: ...
+
+    @property
+    def mask(self) -> int | None: ...
 
     def hidden_state(self, row: int) -> np.ndarray:
         """The head's hidden state in output row `row`, float32 [width], until the next decode."""
@@ -51,7 +56,7 @@ class HeadBackend(DraftBackend, Protocol):
         ...
 
 
-class _HeadHeld(DraftSlot):
+class HeadSlot(DraftSlot):
     """A slot of the heads: its cells hold positions begin to length - 1, without a gap.
 
     waiting  the model's hidden states from position length - 1 on, which are not read yet, as
@@ -119,7 +124,7 @@ class _HeadHeld(DraftSlot):
 _ENCODED = 32
 
 
-class HeadDrafter(Rounds[_HeadHeld, HeadBackend]):
+class HeadDrafter(Rounds[HeadSlot, HeadBackend]):
     """Guesses by the model's heads.
 
     The model's hidden states are there only when it computes a token, so they are kept until the
@@ -127,12 +132,14 @@ class HeadDrafter(Rounds[_HeadHeld, HeadBackend]):
     memory, the heads begin in the middle: they see what follows only.
     """
 
+    slot = HeadSlot
+
     def __init__(
         self, backend: HeadBackend, vocab_size: int, clock: Callable[[], float], max_stall: float
     ) -> None:
         width, length = backend.fed.shape[1], backend.max_length
         held = [
-            _HeadHeld(index, length, width, begins_blank=backend.begins_blank)
+            self.slot(index, length, width, begins_blank=backend.begins_blank)
             for index in range(backend.num_slots)
         ]
         super().__init__(backend, held, vocab_size, clock, max_stall)
@@ -168,7 +175,7 @@ class HeadDrafter(Rounds[_HeadHeld, HeadBackend]):
             bool(waiting) and len(waiting[-1]) >= _ENCODED and waiting[-1].shape[1] != self._width
         )
 
-    def _encode(self, slots: Iterable[_HeadHeld]) -> None:
+    def _encode(self, slots: Iterable[HeadSlot]) -> None:
         """Encode what waits there and is not yet: many rows at once."""
         raw = [
             (held.waiting, index)
@@ -214,9 +221,9 @@ class HeadDrafter(Rounds[_HeadHeld, HeadBackend]):
             if held is not None and held.length:
                 self._drop(held, held.length)
 
-    def _read(self, asked: dict[Draft, Sequence]) -> list[GuessLine[_HeadHeld]]:
+    def _read(self, asked: dict[Draft, Sequence]) -> list[GuessLine[HeadSlot]]:
         batch, started = self._backend.batch, self._clock()
-        places: list[tuple[Draft, Sequence, _HeadHeld]] = []
+        places: list[tuple[Draft, Sequence, HeadSlot]] = []
         for draft, sequence in asked.items():
             held = self._of(sequence)
             if held is not None:
@@ -240,7 +247,7 @@ class HeadDrafter(Rounds[_HeadHeld, HeadBackend]):
             started = self._clock()
             places = [place for place in places if place[2].num_waiting == 1]
         batch.clear()
-        lines: list[GuessLine[_HeadHeld]] = []
+        lines: list[GuessLine[HeadSlot]] = []
         for draft, sequence, held in places:
             self._feed(sequence, held, held.num_waiting)
             lines.append(GuessLine(draft, held, batch.size - 1))
@@ -253,7 +260,7 @@ class HeadDrafter(Rounds[_HeadHeld, HeadBackend]):
         self._observe_round(len(lines), batch.size, self._clock() - started)
         return lines
 
-    def _feed(self, sequence: Sequence, held: _HeadHeld, count: int) -> None:
+    def _feed(self, sequence: Sequence, held: HeadSlot, count: int) -> None:
         """Add the next `count` rows that the slot misses to the batch, with their states."""
         if count <= 0:
             return
@@ -263,18 +270,18 @@ class HeadDrafter(Rounds[_HeadHeld, HeadBackend]):
         row = self._backend.batch.add(read, at, held.index)
         self._backend.fed[row : row + count] = held.take(tokens)
 
-    def _add(self, line: GuessLine[_HeadHeld]) -> int:
+    def _add(self, line: GuessLine[HeadSlot]) -> int:
         tokens = line.draft.tokens
         position = line.held.length + len(tokens) - 1
         row = self._backend.batch.add_one(tokens[-1], position, line.held.index)
         self._backend.fed[row] = self._states[line.draft]
         return row
 
-    def _extend(self, line: GuessLine[_HeadHeld]) -> None:
+    def _extend(self, line: GuessLine[HeadSlot]) -> None:
         super()._extend(line)
         self._states[line.draft] = self._backend.hidden_state(line.row).copy()
 
-    def _place(self, sequence: Sequence, running: Collection[Draft]) -> tuple[_HeadHeld, int]:
+    def _place(self, sequence: Sequence, running: Collection[Draft]) -> tuple[HeadSlot, int]:
         """The sequence's slot, and how many of the rows computed now it has already."""
         assert sequence.slot is not None
         start = sequence.slot.length
@@ -290,7 +297,7 @@ class HeadDrafter(Rounds[_HeadHeld, HeadBackend]):
             held.start(start, start)
         return held, held.stop - start
 
-    def _take(self, known: np.ndarray, running: Collection[Draft]) -> _HeadHeld:
+    def _take(self, known: np.ndarray, running: Collection[Draft]) -> HeadSlot:
         """A slot for a new sequence, with what another one has of its first tokens."""
         held, count = self._idle(running), len(known)
         best = max(self._held, key=lambda other: min(other.stop, other.common(known)))
@@ -319,11 +326,11 @@ class HeadDrafter(Rounds[_HeadHeld, HeadBackend]):
                 return
             self._forget(min(idle or rich, key=lambda held: held.used))
 
-    def _forget(self, held: _HeadHeld) -> None:
+    def _forget(self, held: HeadSlot) -> None:
         self._backend.drop(held.index)
         held.start(0, 0)
 
-    def _cut(self, held: _HeadHeld, stop: int) -> None:
+    def _cut(self, held: HeadSlot, stop: int) -> None:
         """Forget what the slot holds behind `stop` tokens."""
         if stop < held.length:
             begin = min(held.begin, stop)
@@ -336,7 +343,7 @@ class HeadDrafter(Rounds[_HeadHeld, HeadBackend]):
         elif stop < held.stop:
             held.shorten(stop)
 
-    def _drop(self, held: _HeadHeld, length: int) -> None:
+    def _drop(self, held: HeadSlot, length: int) -> None:
         """Free the cells behind `length` tokens; or all, where they need what is gone behind a
         sliding window: then the heads begin here."""
         if self._backend.holds(held.index, held.begin, length):

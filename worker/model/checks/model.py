@@ -157,7 +157,8 @@ def check_kind(fields: Fields, purpose: Purpose) -> None:
             got=decides[:40],
             hint="Pass a chat model: it answers decisions too.",
         )
-    if fields.get(".attention.causal") is False and purpose in ("generate", "draft"):
+    looks_ahead = fields.get(".attention.causal") is False and arch not in DRAFTERS
+    if looks_ahead and purpose in ("generate", "draft"):
         raise refuse(
             "ENCODER_ONLY",
             "This model's tokens look ahead, so it continues no text.",

@@ -1,19 +1,22 @@
-"""An EAGLE-3 drafter: the same tokens in fewer steps, what it guesses alone, nothing of others."""
+"""Drafters that read the model's hidden states (EAGLE-3, DFlash): the same tokens in fewer steps,
+what they guess alone, nothing of others."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.support.guessing import SAMPLINGS, guesses_change_nothing
+from tests.support.guessing import SAMPLINGS, guess_alone, guesses_change_nothing
 from tests.support.models import drafters
+from tests.support.models.architectures import Model
 from tests.support.models.heads import write_qwen35
-from tests.support.sessions import Session, Truth, load, open_eagle, prompt_of, soak
+from tests.support.sessions import Session, Truth, load, open_reader, prompt_of, soak
 from worker import log
+from worker.engine.drafts.blocks import BlockDrafter
 from worker.engine.drafts.guesser import Drafting
 from worker.engine.drafts.heads import HeadDrafter
 from worker.engine.drafts.rounds import Rounds
@@ -22,7 +25,7 @@ from worker.errors import ModelLoadError
 from worker.lifecycle.loading import load_backend, open_draft
 from worker.lifecycle.prepared import prepare
 from worker.llama.backend import LlamaBackend
-from worker.llama.companion import Eagle
+from worker.llama.companion import LayerReader
 from worker.model.config import load_config
 from worker.model.drafts import load_draft_config
 from worker.settings import Settings
@@ -30,11 +33,14 @@ from worker.settings import Settings
 Pair = tuple[Path, Path]
 Known = tuple[int, ...]
 # Kind -> architecture of the model, and what of its own the drafter has. A hybrid's states are cut.
-KINDS: dict[str, tuple[str, dict[str, bool]]] = {
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "borrows": ("llama", {}),
     "own": ("qwen3", {"own": True}),
     "table": ("llama", {"table": True}),
     "hybrid": ("qwen35", {}),
+    "blocks": ("llama", {"block": 6}),
+    "blocks table": ("qwen3", {"table": True, "block": 4, "window": 40, "sections": True}),
+    "blocks hybrid": ("qwen35", {"block": 4}),
 }
 
 
@@ -52,12 +58,14 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def write_pair(folder: Path, kind: str) -> Pair:
     """A model and its drafter."""
     architecture, options = KINDS[kind]
-    target = folder / "target.gguf"
+    target, blocks = folder / "target.gguf", "block" in options
     if architecture == "qwen35":
-        write_qwen35(target)
+        write_qwen35(target, marked=blocks)
     else:
-        drafters.write_target(target, architecture=architecture)
-    return target, drafters.write_eagle(folder / "eagle.gguf", **options)
+        noise = 0.9 if blocks else 1.2
+        drafters.write_target(target, architecture=architecture, marked=blocks, noise=noise)
+    write = drafters.write_dflash if blocks else drafters.write_eagle
+    return target, write(folder / "draft.gguf", **options)
 
 
 @pytest.fixture(scope="module")
@@ -98,46 +106,19 @@ def test_all_at_random(session: Session) -> None:
 
 @pytest.mark.parametrize("kind", ["greedy", "seeded", "grammar", "penalties", "banned"])
 @pytest.mark.parametrize("drafting", [False, True])
-def test_the_same_text(opened: tuple[LlamaBackend, Eagle], kind: str, drafting: bool) -> None:
+def test_the_same_text(opened: tuple[LlamaBackend, LayerReader], kind: str, drafting: bool) -> None:
     """Tokens, texts and logprobs are those without a drafter, alone or beside the text."""
-    backend, eagle = opened
+    backend, reader = opened
     backend.context.clear()
-    eagle.context.clear()
-    guesses_change_nothing(backend, SAMPLINGS[kind], Drafting(drafting, heads=eagle))
+    reader.context.clear()
+    guesses_change_nothing(backend, SAMPLINGS[kind], Drafting(drafting, heads=reader))
 
 
 @pytest.fixture(scope="module")
-def opened(pair: Pair) -> Generator[tuple[LlamaBackend, Eagle]]:
+def opened(pair: Pair) -> Generator[tuple[LlamaBackend, LayerReader]]:
     config = load_draft_config(pair[1], load_config(pair[0]))
-    with load(pair[0], draft=config) as backend, open_eagle(config, backend) as eagle:
-        yield backend, eagle
-
-
-def guess_alone(backend: LlamaBackend, eagle: Eagle, known: Known, count: int) -> list[int]:
-    """What the drafter guesses when nobody else was there, up to a near-tie."""
-    backend.context.clear()
-    eagle.context.clear()
-    backend.batch.clear()
-    backend.batch.add(np.array(known[:-1], np.int32), 0, 0)
-    backend.batch.outputs[backend.batch.size - 1] = 1
-    backend.decode()
-    states = eagle.encode(eagle.model_hidden_state(len(known) - 1))
-    tokens, state = list[int](), states[-1]
-    eagle.batch.clear()
-    eagle.batch.add(np.array(known[1:-1], np.int32), 1, 0)
-    eagle.fed[: len(known) - 2] = states[:-1]
-    eagle.decode()
-    for position in range(len(known) - 1, len(known) - 1 + count):
-        eagle.batch.clear()
-        eagle.batch.add_one([known[-1], *tokens][-1], position, 0)
-        eagle.fed[0] = state
-        eagle.decode()
-        second, best = np.argsort(eagle.logits(0))[-2:]
-        if eagle.logits(0)[best] - eagle.logits(0)[second] < 0.01:
-            break
-        state = eagle.hidden_state(0).copy()
-        tokens.append(int(best))
-    return tokens
+    with load(pair[0], draft=config) as backend, open_reader(config, backend) as reader:
+        yield backend, reader
 
 
 def test_it_guesses_what_it_guesses_alone(
@@ -146,7 +127,9 @@ def test_it_guesses_what_it_guesses_alone(
     """Whatever happened before in its cells: neighbours, who left in the prompt or in the answer,
     wrong guesses, another request in the same slot."""
     made: dict[Known, list[int]] = {}
-    guess = HeadDrafter.guess
+    config = load_draft_config(pair[1], load_config(pair[0]))
+    kind = BlockDrafter if config.block_size else HeadDrafter
+    guess: Any = kind.guess
 
     def noted(self: Rounds[Any, Any], asked: Iterable[Sequence], length: int, floor: float) -> None:
         asked = list(asked)
@@ -158,7 +141,7 @@ def test_it_guesses_what_it_guesses_alone(
                 known = tuple(sequence.tokens[: sequence.num_known].tolist())
                 made[known] = list(sequence.draft.tokens)
 
-    monkeypatch.setattr(HeadDrafter, "guess", noted)
+    monkeypatch.setattr(kind, "guess", noted)
     session = Session(pair[0], truth, draft=pair[1], kept_bytes=0, batch_size=16)
     for turn in range(3):
         for i in range(6):
@@ -168,11 +151,10 @@ def test_it_guesses_what_it_guesses_alone(
         session.run()
     assert session.accepted > 5
     session.close()
-    config = load_draft_config(pair[1], load_config(pair[0]))
     compared = 0
-    with load(pair[0], draft=config, unified=True) as backend, open_eagle(config, backend) as eagle:
+    with load(pair[0], draft=config, unified=True) as backend, open_reader(config, backend) as one:
         for known, tokens in made.items():
-            expected = guess_alone(backend, eagle, known, len(tokens))
+            expected = guess_alone(backend, one, known, len(tokens))
             assert tokens[: len(expected)] == expected
             compared += len(expected)
     assert compared > 30
@@ -186,22 +168,27 @@ def test_the_plan_counts_it(pair: Pair, cells: int) -> None:
     )
     prepared = prepare(pair[0], settings)
     with load_backend(pair[0], settings, prepared) as backend:
-        eagle = open_draft(settings, prepared, backend)
-        assert isinstance(eagle, Eagle)
-        with eagle:
-            measured = sum(nbytes for _, nbytes in eagle.buffers)
-            waiting = 4 * eagle.max_waiting * eagle.fed.shape[1]
-    assert measured + waiting <= prepared.plan.draft_bytes <= 2 * (measured + waiting)
+        reader = open_draft(settings, prepared, backend)
+        assert isinstance(reader, LayerReader)
+        with reader:
+            measured = sum(nbytes for _, nbytes in reader.buffers)
+            waiting = 4 * reader.max_waiting * reader.fed.shape[1]
+            read = 4 * len(reader.model_hidden_state(1)[0]) * 2 * settings.batch_size
+    least = measured + waiting
+    assert least <= prepared.plan.draft_bytes <= 2 * (least + read)
 
 
-def test_values_that_are_no_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("make", [drafters.eagle, drafters.dflash])
+def test_values_that_are_no_numbers(
+    make: Callable[[], Model], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A drafter that computes NaN is put aside with a line in the log, and texts go on."""
     target = drafters.write_target(tmp_path / "target.gguf")
-    model = drafters.eagle()
+    model = make()
     tensor = model.gguf.tensor("blk.0.ffn_down.weight")
     tensor.data = np.full(len(tensor.data) // 4, np.nan, "<f4").tobytes()
     truth = Truth(target)
-    session = Session(target, truth, draft=model.gguf.write(tmp_path / "eagle.gguf"))
+    session = Session(target, truth, draft=model.gguf.write(tmp_path / "draft.gguf"))
     session.add("a", prompt_of(1, 30), 40)
     session.run()
     assert not session.accepted
@@ -212,13 +199,16 @@ def test_values_that_are_no_numbers(tmp_path: Path, capsys: pytest.CaptureFixtur
     truth.backend.close()
 
 
-def test_a_table_that_leads_out_of_the_vocabulary(tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", [drafters.eagle, drafters.dflash])
+def test_a_table_that_leads_out_of_the_vocabulary(
+    make: Callable[..., Model], tmp_path: Path
+) -> None:
     """ggml would write there, so the drafter is refused when it is loaded."""
     target = drafters.write_target(tmp_path / "target.gguf")
-    model = drafters.eagle(table=True)
+    model = make(table=True)
     table = model.gguf.tensor("d2t")
     table.data = (drafters.OWN + 1).astype("<i8").tobytes()
     config = load_draft_config(model.gguf.write(tmp_path / "e.gguf"), load_config(target))
     refused = pytest.raises(ModelLoadError, match="not in its vocabulary")
     with load(target, draft=config) as backend, refused:
-        open_eagle(config, backend)
+        open_reader(config, backend)
