@@ -31,6 +31,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 
@@ -44,20 +45,34 @@ SPARE = 64
 WORKER, PEER = "worker", "llama-server"
 DEFAULT_SHAPES = ("llama3-8b", "llama-1b")
 MINUTES = 6.0
-# Of a rehearsal: tokens that a stream writes, and tokens of all streams' prompts together.
-REHEARSED_TOKENS, REHEARSED_PROMPTS = 4, {"llama3-8b": 64, "llama-1b": 2000}
 ANSWERS_S = 600.0
 FAILURES = (
     PeerError, httpx.HTTPError, OSError, LookupError, ValueError, subprocess.SubprocessError,
 )  # fmt: skip
 
 
+class Rehearsal(NamedTuple):
+    """As much as two cores compute in minutes.
+
+    prompt  the most tokens of a prompt that comes alone; those of n streams have n² times less
+    tokens  that each stream writes
+    """
+
+    prompt: int
+    tokens: int
+
+    def prompt_of(self, streams: int) -> int:
+        return max(1, self.prompt // streams**2)
+
+
+REHEARSALS = {"llama3-8b": Rehearsal(16, 2), "llama-1b": Rehearsal(2000, 8)}
+
+
 @dataclass(frozen=True)
 class OffloadCase:
     """What both peers are started with, and what they are asked.
 
-    prompt   tokens of each stream's prompt
-    prompts  the most tokens that the prompts of all streams have together; None: as many as asked
+    prompt  tokens of each stream's prompt; fewer in a rehearsal
     """
 
     name: str
@@ -66,11 +81,12 @@ class OffloadCase:
     streams: tuple[int, ...] = (1, 8)
     words: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict[str, str])
-    prompts: int | None = None
+    rehearsal: Rehearsal | None = None
 
     def prompt_of(self, streams: int) -> int:
         """Tokens of one prompt where so many streams have one."""
-        return min(self.prompt, max(1, (self.prompts or self.prompt * streams) // streams))
+        short = self.rehearsal.prompt_of(streams) if self.rehearsal else self.prompt
+        return min(self.prompt, short)
 
     @property
     def cells(self) -> int:
@@ -296,8 +312,8 @@ def shaped(case: OffloadCase, shape: str, given: argparse.Namespace) -> OffloadC
     """The case as it is run: with what was asked for, or as small as a rehearsal's."""
     case = replace(case, prompt=given.prompt or case.prompt, streams=given.streams or case.streams)
     if given.rehearse:
-        most = REHEARSED_PROMPTS.get(shape, max(REHEARSED_PROMPTS.values()))
-        return replace(case, prompts=most, tokens=REHEARSED_TOKENS)
+        short = REHEARSALS.get(shape, REHEARSALS["llama-1b"])
+        return replace(case, rehearsal=short, tokens=short.tokens)
     return case
 
 
@@ -313,7 +329,7 @@ def trace(
         words += ["--streams", str(streams)]
         options = f"-ngl {given.layers} -t {given.threads}"
         if given.rehearse:
-            words += ["--rounds", "1", "--prompt", "2", "--tokens", str(2 * REHEARSED_TOKENS)]
+            words += ["--rounds", "1", "--prompt", "1", "--tokens", "4"]
             options += f" -c {max(8, streams) * SPARE}"
         with comparison.attempt(what):
             command = [*words, "--worker", options]
