@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import io
 import re
 import subprocess
 import tarfile
@@ -185,17 +186,34 @@ def test_what_is_no_source(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "old").mkdir()
     (tmp_path / "old/llama.h").write_text(HEADER)
-    (tmp_path / "half.tar.gz").write_bytes(b"\x1f\x8b\x08 no tar")
+    (tmp_path / "text.tar.gz").write_text("no tar")
+    (tmp_path / "b7.zip").write_bytes(b"PK\x03\x04" + bytes(600))
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        archive.add(_tree(tmp_path / "b7", HEADER), "b7")
+    (tmp_path / "half.tar.gz").write_bytes(packed.getvalue()[:-100])
     for name, told in (
         ("empty", "no include/llama.h"),
         ("old", "no include/llama.h"),
-        ("half.tar.gz", "cannot be unpacked"),
+        ("text.tar.gz", "cannot be unpacked: it is no tarball. Name"),
+        ("b7.zip", "cannot be unpacked: it is no tarball. Name"),
+        ("half.tar.gz", "cannot be unpacked: Compressed file ended before"),
     ):
-        with pytest.raises(InstallError, match=told):
+        with pytest.raises(InstallError, match=told) as caught:
             find(str(tmp_path / name))
+        assert "\n" not in str(caught.value)
     with pytest.raises(InstallError, match="is no folder or tarball here, and no version"):
         find("no/such/folder")
     assert find("pinned") is None
+
+
+def test_headers_that_are_cut_off(source: Path, tmp_path: Path) -> None:
+    """One sentence with the folder and what the compiler says; nothing is built."""
+    other = _tree(tmp_path / "other", HEADER[: len(HEADER) // 2])
+    with pytest.raises(InstallError, match="the installed library stays") as caught:
+        compare(source, other)
+    assert str(other) in str(caught.value)
+    assert "error: " in str(caught.value)
 
 
 class _Releases(BaseHTTPRequestHandler):

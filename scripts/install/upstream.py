@@ -172,7 +172,11 @@ def _unpack(place: Path) -> Generator[Path]:
             with tarfile.open(place) as archive:
                 archive.extractall(made, filter="data")
         except (tarfile.TarError, OSError, EOFError) as error:
-            raise InstallError(f"{place} cannot be unpacked: {error}.") from error
+            reason = "it is no tarball" if "\n" in str(error) else error  # one line a compression
+            raise InstallError(
+                f"{place} cannot be unpacked: {reason}. Name a folder, or a whole .tar.gz, .tar.xz "
+                "or .tar.bz2."
+            ) from error
         tops = [each for each in Path(made).iterdir() if each.is_dir()]
         yield tops[0] if len(tops) == 1 else Path(made)
 
@@ -198,8 +202,9 @@ def _fetch(url: str, name: str) -> Path:
     except (OSError, http.client.HTTPException) as error:
         made.unlink(missing_ok=True)
         log.write_text(f"{url}\n{traceback.format_exc()}")
+        reason = str(error).removeprefix("<urlopen error ").removesuffix(">")
         raise InstallError(
-            f"llama.cpp cannot be fetched from {url}: {error} (log: {log}). Check the version and "
+            f"llama.cpp cannot be fetched from {url}: {reason} (log: {log}). Check the version and "
             "the network, or name a folder, a tarball or another address."
         ) from error
     return made.rename(target)
