@@ -75,7 +75,7 @@ def test_all_that_does_not_fit_is_told(source: Path, tmp_path: Path) -> None:
     found = find(str(_tree(tmp_path / "b3", header)))
     assert found is not None
     with pytest.raises(InstallError, match="the installed library stays") as caught:
-        graft(source, found, rpc=False)
+        graft(source, found, source / "log", rpc=False)
     _, *lines = str(caught.value).splitlines()
     told = [line.strip().partition(" (")[0] for line in lines]
     assert set(told) >= {
@@ -84,6 +84,27 @@ def test_all_that_does_not_fit_is_told(source: Path, tmp_path: Path) -> None:
         "number LLAMA_KIND_A is 5, not 0",
     }
     assert (source / "vendor/llama.cpp/include/llama.h").read_text() == HEADER
+
+
+def test_a_screen_of_what_does_not_fit(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a version that is far off, the error shows what the worker uses first, and the log all."""
+    monkeypatch.setattr(upstream, "SHOWN", 2)
+    reasons = [f"function {name} is gone (declared by llama-cpp-python)" for name in "abc"]
+    reasons.append("function d is gone (used by worker/llama/vocab.py)")
+
+    def differ(*_: object, **__: object) -> abi.Fit:
+        return abi.Fit(list(reasons), {})
+
+    monkeypatch.setattr(upstream, "compare", differ)
+    found, log = find(str(_tree(tmp_path / "b1", HEADER))), tmp_path / "build.log"
+    assert found is not None
+    with pytest.raises(InstallError) as caught:
+        graft(source, found, log, rpc=False)
+    _, *lines = str(caught.value).splitlines()
+    assert [line.strip() for line in lines] == [reasons[3], reasons[0], f"and 2 more (log: {log})"]
+    assert sorted(log.read_text().splitlines()) == sorted(reasons)
 
 
 def test_what_fits(source: Path, tmp_path: Path) -> None:
@@ -159,7 +180,7 @@ def test_the_bindings_get_another_version(source: Path, tmp_path: Path) -> None:
     found = find(str(place))
     assert found is not None
     assert found.name.startswith("b12345.")
-    graft(source, found, rpc=False)
+    graft(source, found, source / "log", rpc=False)
     assert f'"1.2.3+{found.name}"' in (source / "llama_cpp/__init__.py").read_text()
     (place / "include/llama.h").write_text(HEADER + "\n")
     changed = find(str(place))
@@ -177,7 +198,7 @@ def test_a_source_is_a_folder_or_a_tarball(source: Path, tmp_path: Path, is_pack
         place = packed
     found = find(str(place))
     assert found is not None
-    graft(source, found, rpc=False)
+    graft(source, found, source / "log", rpc=False)
     assert (source / "vendor/llama.cpp/include/llama.h").read_text() == HEADER
 
 
@@ -263,7 +284,7 @@ def test_a_release_is_fetched(releases: str, source: Path, is_address: bool) -> 
     assert found is not None
     assert re.fullmatch(r"b7\.[0-9a-f]{8}", found.name)
     assert find(text) == found
-    graft(source, found, rpc=False)
+    graft(source, found, source / "log", rpc=False)
     assert (source / "vendor/llama.cpp/include/llama.h").read_text() == HEADER
     assert _Releases.asked == ["/b7.tar.gz"] * (2 if is_address else 1)
 
