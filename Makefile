@@ -112,10 +112,12 @@ check-offload: ## offloading to RPC devices, with a build of its own in .venv-of
 	@$(STAND_IN) -m pytest tests/llama/test_offload*.py tests/llama/test_rpc.py tests/llama/test_backends.py checks/gpu $(ARGS)
 
 # Without a GPU its tests are skipped. BACKEND=cuda builds for one. LLAMA_SERVER=FILE compares speed
-# first, and keeps each row in offload.json. REHEARSE=1 runs every line on a CPU.
+# first, keeps each row in offload.json, and begins nothing after MINUTES=6. REHEARSE=1 runs every
+# line on a CPU. The tests run whatever the comparison says; if either fails, so does the suite.
 check-gpu: dev ## a GPU: speed beside LLAMA_SERVER=FILE, layers, plans, sleep, 64 streams, images, drafts
-	@$(if $(LLAMA_SERVER),.venv/bin/python -m benchmarks.offload $(LLAMA_SERVER) --json offload.json $(if $(REHEARSE),--rehearse))
-	@$(if $(REHEARSE),$(STAND_IN),exec .venv/bin/python) -m pytest -rs checks/gpu tests/llama/test_backends.py $(ARGS)
+	@code=0; $(if $(LLAMA_SERVER),.venv/bin/python -m benchmarks.offload $(LLAMA_SERVER) --json offload.json \
+		$(if $(MINUTES),--minutes $(MINUTES)) $(if $(REHEARSE),--rehearse) || code=1;) \
+		( $(if $(REHEARSE),$(STAND_IN),exec .venv/bin/python) -m pytest -rs checks/gpu tests/llama/test_backends.py $(ARGS) ) && exit $$code
 
 check-drafts: dev ## what drafters guess, beside LLAMA_SERVER=FILE with the same files
 	@LLAMA_SERVER="$(LLAMA_SERVER)" exec .venv/bin/python -m pytest -rs checks/drafts $(ARGS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import subprocess
 import sys
 import tempfile
 import time
@@ -23,7 +24,7 @@ import httpx
 
 from benchmarks.models import write_model
 from benchmarks.peers.endpoints import HOST
-from benchmarks.peers.processes import free_port, started
+from benchmarks.peers.processes import PeerError, free_port, started
 from benchmarks.shapes import SHAPES
 from tests.support.models.adapters import CHANGED, lora_gguf
 
@@ -46,24 +47,29 @@ def ask(url: str, sets: list[list[dict[str, Any]]], number: int, start: int) -> 
     return int(answer["timings"]["predicted_n"])
 
 
-def wait(url: str) -> None:
-    """Until it answers."""
+def wait(url: str, process: subprocess.Popen[bytes] | None = None) -> None:
+    """Until it answers. Raises PeerError where its process ends before, or it takes too long."""
     deadline = time.monotonic() + READY_S
     while time.monotonic() < deadline:
+        if process is not None and process.poll() is not None:
+            raise PeerError(f"{url} ended with exit code {process.returncode}")
         try:
             if httpx.get(f"{url}/health").status_code == 200:
                 return
         except httpx.TransportError:
             pass
         time.sleep(0.2)
-    raise SystemExit(f"{url} is not ready after {READY_S:.0f} s")
+    raise PeerError(f"{url} is not ready after {READY_S:.0f} s")
 
 
 @contextmanager
 def beside(llama_server: str, words: Sequence[str], folder: Path) -> Generator[dict[str, str]]:
     """The worker and llama-server with the same words of their command lines, both ready: their
-    addresses. folder: of their logs"""
-    urls: dict[str, str] = {}
+    addresses. folder: of their logs
+
+    Raises PeerError where one does not get ready.
+    """
+    begun: dict[str, tuple[str, subprocess.Popen[bytes]]] = {}
     with ExitStack() as stack:
         for peer, command in (
             ("worker", [sys.executable, "-m", "worker", "serve"]),
@@ -71,11 +77,11 @@ def beside(llama_server: str, words: Sequence[str], folder: Path) -> Generator[d
         ):
             port = free_port()
             command = [*command, *words, "--host", HOST, "--port", str(port)]
-            stack.enter_context(started(command, folder / f"{peer}.log"))
-            urls[peer] = f"http://{HOST}:{port}"
-        for url in urls.values():
-            wait(url)
-        yield urls
+            process = stack.enter_context(started(command, folder / f"{peer}.log"))
+            begun[peer] = f"http://{HOST}:{port}", process
+        for url, process in begun.values():
+            wait(url, process)
+        yield {peer: url for peer, (url, _) in begun.items()}
 
 
 def asked(text: str | None) -> argparse.Namespace:

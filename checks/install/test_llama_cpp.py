@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import io
 import re
 import subprocess
 import tarfile
@@ -74,7 +75,7 @@ def test_all_that_does_not_fit_is_told(source: Path, tmp_path: Path) -> None:
     found = find(str(_tree(tmp_path / "b3", header)))
     assert found is not None
     with pytest.raises(InstallError, match="the installed library stays") as caught:
-        graft(source, found, rpc=False)
+        graft(source, found, source / "log", rpc=False)
     _, *lines = str(caught.value).splitlines()
     told = [line.strip().partition(" (")[0] for line in lines]
     assert set(told) >= {
@@ -83,6 +84,27 @@ def test_all_that_does_not_fit_is_told(source: Path, tmp_path: Path) -> None:
         "number LLAMA_KIND_A is 5, not 0",
     }
     assert (source / "vendor/llama.cpp/include/llama.h").read_text() == HEADER
+
+
+def test_a_screen_of_what_does_not_fit(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a version that is far off, the error shows what the worker uses first, and the log all."""
+    monkeypatch.setattr(upstream, "SHOWN", 2)
+    reasons = [f"function {name} is gone (declared by llama-cpp-python)" for name in "abc"]
+    reasons.append("function d is gone (used by worker/llama/vocab.py)")
+
+    def differ(*_: object, **__: object) -> abi.Fit:
+        return abi.Fit(list(reasons), {})
+
+    monkeypatch.setattr(upstream, "compare", differ)
+    found, log = find(str(_tree(tmp_path / "b1", HEADER))), tmp_path / "build.log"
+    assert found is not None
+    with pytest.raises(InstallError) as caught:
+        graft(source, found, log, rpc=False)
+    _, *lines = str(caught.value).splitlines()
+    assert [line.strip() for line in lines] == [reasons[3], reasons[0], f"and 2 more (log: {log})"]
+    assert sorted(log.read_text().splitlines()) == sorted(reasons)
 
 
 def test_what_fits(source: Path, tmp_path: Path) -> None:
@@ -158,7 +180,7 @@ def test_the_bindings_get_another_version(source: Path, tmp_path: Path) -> None:
     found = find(str(place))
     assert found is not None
     assert found.name.startswith("b12345.")
-    graft(source, found, rpc=False)
+    graft(source, found, source / "log", rpc=False)
     assert f'"1.2.3+{found.name}"' in (source / "llama_cpp/__init__.py").read_text()
     (place / "include/llama.h").write_text(HEADER + "\n")
     changed = find(str(place))
@@ -176,7 +198,7 @@ def test_a_source_is_a_folder_or_a_tarball(source: Path, tmp_path: Path, is_pack
         place = packed
     found = find(str(place))
     assert found is not None
-    graft(source, found, rpc=False)
+    graft(source, found, source / "log", rpc=False)
     assert (source / "vendor/llama.cpp/include/llama.h").read_text() == HEADER
 
 
@@ -185,17 +207,34 @@ def test_what_is_no_source(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "old").mkdir()
     (tmp_path / "old/llama.h").write_text(HEADER)
-    (tmp_path / "half.tar.gz").write_bytes(b"\x1f\x8b\x08 no tar")
+    (tmp_path / "text.tar.gz").write_text("no tar")
+    (tmp_path / "b7.zip").write_bytes(b"PK\x03\x04" + bytes(600))
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        archive.add(_tree(tmp_path / "b7", HEADER), "b7")
+    (tmp_path / "half.tar.gz").write_bytes(packed.getvalue()[:-100])
     for name, told in (
         ("empty", "no include/llama.h"),
         ("old", "no include/llama.h"),
-        ("half.tar.gz", "cannot be unpacked"),
+        ("text.tar.gz", "cannot be unpacked: it is no tarball. Name"),
+        ("b7.zip", "cannot be unpacked: it is no tarball. Name"),
+        ("half.tar.gz", "cannot be unpacked: Compressed file ended before"),
     ):
-        with pytest.raises(InstallError, match=told):
+        with pytest.raises(InstallError, match=told) as caught:
             find(str(tmp_path / name))
+        assert "\n" not in str(caught.value)
     with pytest.raises(InstallError, match="is no folder or tarball here, and no version"):
         find("no/such/folder")
     assert find("pinned") is None
+
+
+def test_headers_that_are_cut_off(source: Path, tmp_path: Path) -> None:
+    """One sentence with the folder and what the compiler says; nothing is built."""
+    other = _tree(tmp_path / "other", HEADER[: len(HEADER) // 2])
+    with pytest.raises(InstallError, match="the installed library stays") as caught:
+        compare(source, other)
+    assert str(other) in str(caught.value)
+    assert "error: " in str(caught.value)
 
 
 class _Releases(BaseHTTPRequestHandler):
@@ -245,7 +284,7 @@ def test_a_release_is_fetched(releases: str, source: Path, is_address: bool) -> 
     assert found is not None
     assert re.fullmatch(r"b7\.[0-9a-f]{8}", found.name)
     assert find(text) == found
-    graft(source, found, rpc=False)
+    graft(source, found, source / "log", rpc=False)
     assert (source / "vendor/llama.cpp/include/llama.h").read_text() == HEADER
     assert _Releases.asked == ["/b7.tar.gz"] * (2 if is_address else 1)
 

@@ -168,7 +168,11 @@ def _view(items: list[tuple[str, str]], headers: Path, folder: Path) -> dict[tup
         known = [item for number, item in enumerate(items) if number not in unknown]
         if len(known) == len(items):
             line = next((each for each in done.stderr.splitlines() if "error" in each), "")
-            raise InstallError(f"The headers of llama.cpp cannot be compiled: {line}")
+            raise InstallError(
+                f"The headers of llama.cpp in {headers} cannot be compiled: the installed library "
+                "stays. If files are missing or cut off, name another copy; else see what the "
+                f"compiler says: {line}"
+            )
         items = known
     printed = subprocess.check_output([program], text=True)  # noqa: S603  (made here)
     values = dict(line.split("\t", 1) for line in printed.splitlines())

@@ -175,7 +175,7 @@ def build(library: Library, pip: list[str], folder: Path, log: Path) -> Path:
     (folder / "source").mkdir()
     source = unpack(source, folder / "source")
     if library.upstream:
-        graft(source, library.upstream, rpc=library.rpc)
+        graft(source, library.upstream, log, rpc=library.rpc)
     options = shlex.join(
         [*library.options, *linker_flags(), f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={HOOK}"]
     )

@@ -35,6 +35,7 @@ PARTS = (
     "LICENSE",
 )
 VERSION = "__version__"
+SHOWN = 20  # differences on a screen
 _ENDING = re.compile(r"\.(tar\.\w+|tgz|zip)$")
 # Lists what it has loaders for; worker/model/architectures.py reads the list.
 ARCHITECTURES = "architectures.txt"
@@ -101,19 +102,25 @@ def find(text: str) -> Upstream | None:
         return Upstream(f"{label}.{_hash(folder)}", str(place.resolve()))
 
 
-def graft(source: Path, upstream: Upstream, *, rpc: bool) -> None:
+def graft(source: Path, upstream: Upstream, log: Path, *, rpc: bool) -> None:
     """Put it under the bindings, whose sdist `source` is unpacked, and adapt these.
 
-    Raises InstallError where they do not fit, with all reasons.
+    Raises InstallError where they do not fit, with the reasons: the first SHOWN, all in the log.
     """
     with upstream.folder() as folder:
         say(f"comparing llama.cpp {upstream.name} with what the bindings declare")
         found = compare(source, folder, rpc=rpc)
         if found.refusals:
-            reasons = "".join(f"\n  {reason}" for reason in found.refusals)
+            # What the worker itself uses comes first.
+            reasons = sorted(found.refusals, key=lambda reason: "(used by worker" not in reason)
+            with log.open("a") as file:
+                file.writelines(f"{reason}\n" for reason in reasons)
+            if (more := len(reasons) - SHOWN) > 0:
+                reasons[SHOWN:] = [f"and {more} more (log: {log})"]
+            told = "".join(f"\n  {reason}" for reason in reasons)
             raise InstallError(
                 f"llama.cpp {upstream.name} does not fit llama-cpp-python; the installed library "
-                f"stays. Take another version, or newer bindings. It differs:{reasons}"
+                f"stays. Take another version, or newer bindings. It differs:{told}"
             )
         for struct, places in found.grown.items():
             say(f"{struct} has {sum(count for _, count in places)} bytes that the bindings lack")
@@ -172,7 +179,11 @@ def _unpack(place: Path) -> Generator[Path]:
             with tarfile.open(place) as archive:
                 archive.extractall(made, filter="data")
         except (tarfile.TarError, OSError, EOFError) as error:
-            raise InstallError(f"{place} cannot be unpacked: {error}.") from error
+            reason = "it is no tarball" if "\n" in str(error) else error  # one line a compression
+            raise InstallError(
+                f"{place} cannot be unpacked: {reason}. Name a folder, or a whole .tar.gz, .tar.xz "
+                "or .tar.bz2."
+            ) from error
         tops = [each for each in Path(made).iterdir() if each.is_dir()]
         yield tops[0] if len(tops) == 1 else Path(made)
 
@@ -198,8 +209,9 @@ def _fetch(url: str, name: str) -> Path:
     except (OSError, http.client.HTTPException) as error:
         made.unlink(missing_ok=True)
         log.write_text(f"{url}\n{traceback.format_exc()}")
+        reason = str(error).removeprefix("<urlopen error ").removesuffix(">")
         raise InstallError(
-            f"llama.cpp cannot be fetched from {url}: {error} (log: {log}). Check the version and "
+            f"llama.cpp cannot be fetched from {url}: {reason} (log: {log}). Check the version and "
             "the network, or name a folder, a tarball or another address."
         ) from error
     return made.rename(target)
