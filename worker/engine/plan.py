@@ -64,7 +64,7 @@ class Planner:
         self._guesser = guesser
         self._turns = 0
         self._num_read = 0  # tokens of prompts
-        self._prompts_next = True
+        self._num_ahead = 0  # steps of prompts since one of streams, where they take turns
         self._short_next = True
 
     def plan(
@@ -75,15 +75,19 @@ class Planner:
         *,
         num_others: int = 0,
         num_turns: int = 1,
+        is_awaited: bool = True,
     ) -> StepPlan:
         """One row for each stream, then chunks of prompts; guesses where there are no prompts.
 
-        Where one step for both would be dearer than two, streams and prompts take turns.
+        Where one step for both would be dearer than two, streams and prompts take turns. Where
+        nobody waits for the streams, these are as many as possible: a turn of prompts has as many
+        steps as there are sequences, so that no stream waits for ever.
 
         streams: sequences that wait for a token; prompts: those with more to compute
         num_available: cells that the step may fill, at least one for each stream
         num_others: sequences that wait for a token, and cannot have it in this step
         num_turns: steps like this one that they may have to wait for
+        is_awaited: somebody waits for the streams' tokens; not so where all are lines of batches
         """
         if not prompts:
             return self._plain(streams, num_available)
@@ -100,14 +104,19 @@ class Planner:
             rows = capacity if len(medium.vectors) <= room else 0
         rows = min(rows, capacity - count, room)
         if streams and self._is_dear(streams, prompts, rows):
-            alone = min(self._chunk_rows(count + num_others, num_turns, alone=True), room)
+            alone = self._chunk_rows(count + num_others, num_turns, alone=True)
+            if not is_awaited:
+                alone = max(alone, self._unawaited_rows(count + num_others, num_turns))
+            alone = min(alone, room)
             cheap, tile = backend.kernels.mixed - count, backend.kernels.tile
             if backend.unified and alone < tile and cheap >= _FEW_ROWS:  # no step of its own
                 rows = min(rows, cheap)
             else:
-                self._prompts_next = not self._prompts_next
-                if self._prompts_next:
+                turn = 1 if is_awaited else count + len(prompts)
+                if self._num_ahead >= turn:
+                    self._num_ahead = 0
                     return self._plain(streams, num_available)
+                self._num_ahead += 1
                 rows, streams = alone, []
         chunks = self._chunks(prompts, len(streams), rows)
         prompt_rows = sum(chunk for _, chunk in chunks)
@@ -167,6 +176,13 @@ class Planner:
     def _chunk_rows(self, decode_rows: int, num_turns: int, *, alone: bool = False) -> int:
         capacity, stall = self._backend.batch.capacity, self._max_stall / num_turns
         return chunk_rows(self._cost, decode_rows, stall, capacity, alone=alone)
+
+    def _unawaited_rows(self, decode_rows: int, num_turns: int) -> int:
+        """Rows of a step of prompts that is not to last longer than that for who comes meanwhile;
+        a tile at least, because fewer are dearer."""
+        tile, piece = self._backend.kernels.tile, self._backend.kernels.piece
+        rows = min(self._chunk_rows(decode_rows, num_turns), piece)
+        return max(min(tile, piece), rows - rows % tile)
 
     def _is_dear(self, streams: list[Sequence], prompts: list[Sequence], rows: int) -> bool:
         """Whether a step for both costs more than two steps.
