@@ -244,6 +244,21 @@ def test_a_line_that_writes_goes_on() -> None:
     run(engine)
 
 
+@pytest.mark.parametrize("asked", [line("a"), other("a")])
+def test_late_tokens_of_lines_are_no_stalls(asked: Request) -> None:
+    """Nobody waits for them."""
+    backend = backend_of(2)
+    engine = engine_over(backend)
+    engine.add(asked)
+    engine.step()
+    backend.now += 10.0
+    engine.step()
+    stats = engine.snapshot.stats
+    is_line = asked.account.is_batch
+    assert (stats.num_stalls, sum(stats.inter_token.counts)) == ((0, 0) if is_line else (1, 1))
+    run(engine)
+
+
 def test_saved_time() -> None:
     """Steps in which others write earn SHARE of their time, those with lines spend what they add,
     and prompts of others earn nothing: their streams would pay for them."""

@@ -163,6 +163,18 @@ def test_all_lines_are_answered(tmp_path: Path) -> None:
     run(tmp_path, work)
 
 
+def test_the_last_answer_waits_for_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Answers gather only as long as others may come."""
+    monkeypatch.setattr(module, "_GATHER_S", 3600.0)
+
+    async def work(desk: Desk) -> None:
+        assert (await desk.end(await desk.create(line(1)))).completed == 1
+
+    run(tmp_path, work)
+
+
 def test_shared_beginnings_follow_each_other(tmp_path: Path) -> None:
     """Lines are asked in the order of their prompts."""
 
