@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -218,29 +217,40 @@ def test_prompts_of_lines_are_read_first(awaited: bool) -> None:
     run(engine)
 
 
-def test_prompts_of_lines_are_read_in_tiles() -> None:
-    """Who comes meanwhile waits for one of them, where that takes longer than a quarter of the
-    stall; more rows where they take less."""
-    for per_row, rows in ((0.1, 64), (0.001, 128)):
-        backend = backend_of(5, streams=True, capacity=512, per_row=per_row)
-        backend.kernels = Kernels(piece=128)
-        engine = Engine(backend, partial(getattr, backend, "now"), max_stall=4 * 2.0)
-        for each in lines_of(3, 300, 40):
-            engine.add(each)
-        run(engine)
-        assert max(backend.batch_sizes[6:]) == rows  # once a step beside streams was measured
+@pytest.mark.parametrize(
+    ("per_row", "length", "pieces"),
+    [(0.1, 55, [16, 16, 23]), (0.1, 57, [16, 16, 16, 9]), (0.001, 170, [128, 42])],
+)
+def test_prompts_of_lines_are_read_in_pieces(
+    per_row: float, length: int, pieces: list[int]
+) -> None:
+    """Who comes meanwhile waits for one of them: a quarter of the stall, or a block of rows."""
+    backend = backend_of(5, streams=True, capacity=512, per_row=per_row)
+    backend.kernels = Kernels(piece=128)
+    engine = Engine(backend, lambda: backend.now, max_stall=4 * 2.0)
+    first, second, third = lines_of(3, length, 40)
+    for each in (first, second):  # until a step beside streams was measured
+        engine.add(each)
+        for _ in range(12):
+            engine.step()
+    begin = len(backend.batch_sizes)
+    engine.add(third)
+    for _ in pieces:
+        engine.step()
+    assert backend.batch_sizes[begin:] == pieces
+    run(engine)
 
 
 def test_a_line_that_writes_goes_on() -> None:
     """Also beside lines whose prompts never end."""
     engine = engine_over(backend_of(4, streams=True))
     engine.add(line("long", count=10))
-    for each in lines_of(120, 8, 1):
+    for each in lines_of(400, 8, 1):
         engine.add(each)
     ended: list[str] = []
     while "long" not in ended:
         ended += [delta.id for delta in engine.step() if delta.is_last]
-    assert len(ended) < 60
+    assert len(ended) < 300
     run(engine)
 
 
