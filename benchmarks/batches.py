@@ -30,6 +30,8 @@ from tests.support.programs.processes import Server, serving
 from worker.demo import MODEL_PATH
 
 LINES, CLIENTS, TOKENS = 64, 15, 48
+# Between two looks at a batch: each takes CPU time of the worker and of its client.
+_LOOK_S = 0.2
 URL = "/v1/completions"
 WORDS = "river stone garden window silver morning letter thunder island winter".split()
 
@@ -74,7 +76,7 @@ class LinesBatch:
 
     async def end(self) -> None:
         while (state := await self.state())["status"] in ("validating", "in_progress"):
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(_LOOK_S)
         assert state["status"] == "completed", state
 
 

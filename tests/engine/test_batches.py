@@ -11,6 +11,7 @@ from tests.engine.driving import KINDS, check_books, engine_over, request, run, 
 from tests.support.fakes import FakeBackend, continuation
 from worker.account import NOBODY, Account
 from worker.cache.store import Store
+from worker.engine.backend import Kernels
 from worker.engine.cost import StepCost
 from worker.engine.engine import Engine
 from worker.engine.order import Order
@@ -188,6 +189,84 @@ def test_owners_share() -> None:
     while not engine.is_idle:
         ended += [delta.id for delta in engine.step() if delta.is_last]
     assert {"b0", "b1"} <= set(ended[:5])
+
+
+def lines_of(count: int, length: int, tokens: int) -> list[Request]:
+    """With prompts of so many tokens, which share nothing."""
+    asked = [request(f"l{n}", [100 + n] * length, max_tokens=tokens) for n in range(count)]
+    return [msgspec.structs.replace(each, priority=BATCH_PRIORITY, account=BATCH) for each in asked]
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+def test_prompts_of_lines_are_read_first(awaited: bool) -> None:
+    """So that lines write side by side, as nobody waits for a token of one; those of requests take
+    turns with streams."""
+    engine = engine_over(backend_of(5, streams=True, capacity=512))
+    first, *others = (
+        msgspec.structs.replace(each, account=NOBODY if awaited else BATCH)
+        for each in lines_of(4, 60, 40)
+    )
+    engine.add(first)
+    engine.step()
+    for each in others:
+        engine.add(each)
+    told: list[set[str]] = []
+    while not told or len(told[-1]) < 4:
+        told.append({delta.id for delta in engine.step()})
+    assert any("l0" in names for names in told[:-1]) == awaited
+    run(engine)
+
+
+@pytest.mark.parametrize(
+    ("per_row", "length", "pieces"),
+    [(0.1, 55, [16, 16, 23]), (0.1, 57, [16, 16, 16, 9]), (0.001, 170, [128, 42])],
+)
+def test_prompts_of_lines_are_read_in_pieces(
+    per_row: float, length: int, pieces: list[int]
+) -> None:
+    """Who comes meanwhile waits for one of them: a quarter of the stall, or a block of rows."""
+    backend = backend_of(5, streams=True, capacity=512, per_row=per_row)
+    backend.kernels = Kernels(piece=128)
+    engine = Engine(backend, lambda: backend.now, max_stall=4 * 2.0)
+    first, second, third = lines_of(3, length, 40)
+    for each in (first, second):  # until a step beside streams was measured
+        engine.add(each)
+        for _ in range(12):
+            engine.step()
+    begin = len(backend.batch_sizes)
+    engine.add(third)
+    for _ in pieces:
+        engine.step()
+    assert backend.batch_sizes[begin:] == pieces
+    run(engine)
+
+
+def test_a_line_that_writes_goes_on() -> None:
+    """Also beside lines whose prompts never end."""
+    engine = engine_over(backend_of(4, streams=True))
+    engine.add(line("long", count=10))
+    for each in lines_of(400, 8, 1):
+        engine.add(each)
+    ended: list[str] = []
+    while "long" not in ended:
+        ended += [delta.id for delta in engine.step() if delta.is_last]
+    assert len(ended) < 300
+    run(engine)
+
+
+@pytest.mark.parametrize("asked", [line("a"), other("a")])
+def test_late_tokens_of_lines_are_no_stalls(asked: Request) -> None:
+    """Nobody waits for them."""
+    backend = backend_of(2)
+    engine = engine_over(backend)
+    engine.add(asked)
+    engine.step()
+    backend.now += 10.0
+    engine.step()
+    stats = engine.snapshot.stats
+    is_line = asked.account.is_batch
+    assert (stats.num_stalls, sum(stats.inter_token.counts)) == ((0, 0) if is_line else (1, 1))
+    run(engine)
 
 
 def test_saved_time() -> None:

@@ -64,7 +64,7 @@ class Planner:
         self._guesser = guesser
         self._turns = 0
         self._num_read = 0  # tokens of prompts
-        self._prompts_next = True
+        self._rows_ahead = 0  # of prompts since a step of streams, where they take turns
         self._short_next = True
 
     def plan(
@@ -75,15 +75,19 @@ class Planner:
         *,
         num_others: int = 0,
         num_turns: int = 1,
+        is_awaited: bool = True,
     ) -> StepPlan:
         """One row for each stream, then chunks of prompts; guesses where there are no prompts.
 
-        Where one step for both would be dearer than two, streams and prompts take turns.
+        Where one step for both would be dearer than two, streams and prompts take turns. Where
+        nobody waits for the streams, all prompts come first: their turn has a tile for each
+        sequence, so that no stream waits for ever.
 
         streams: sequences that wait for a token; prompts: those with more to compute
         num_available: cells that the step may fill, at least one for each stream
         num_others: sequences that wait for a token, and cannot have it in this step
         num_turns: steps like this one that they may have to wait for
+        is_awaited: somebody waits for the streams' tokens; not so where all are lines of batches
         """
         if not prompts:
             return self._plain(streams, num_available)
@@ -100,14 +104,19 @@ class Planner:
             rows = capacity if len(medium.vectors) <= room else 0
         rows = min(rows, capacity - count, room)
         if streams and self._is_dear(streams, prompts, rows):
-            alone = min(self._chunk_rows(count + num_others, num_turns, alone=True), room)
+            alone = self._chunk_rows(count + num_others, num_turns, alone=True)
+            if not is_awaited:
+                missing = prompts[0].num_missing
+                alone = self._unawaited_rows(count + num_others, num_turns, missing)
+            alone = min(alone, capacity, room)
             cheap, tile = backend.kernels.mixed - count, backend.kernels.tile
             if backend.unified and alone < tile and cheap >= _FEW_ROWS:  # no step of its own
                 rows = min(rows, cheap)
             else:
-                self._prompts_next = not self._prompts_next
-                if self._prompts_next:
+                turn = 1 if is_awaited else tile * (count + len(prompts))
+                if self._rows_ahead >= turn:
                     return self._plain(streams, num_available)
+                self._rows_ahead += max(1, alone)
                 rows, streams = alone, []
         chunks = self._chunks(prompts, len(streams), rows)
         prompt_rows = sum(chunk for _, chunk in chunks)
@@ -118,7 +127,7 @@ class Planner:
         return StepPlan(runs, len(streams), prompt_rows, num_waiting)
 
     def _plain(self, streams: list[Sequence], num_available: int) -> StepPlan:
-        most = self.most_rows
+        most, self._rows_ahead = self.most_rows, 0
         if len(streams) > most:
             streams = self._in_turn(streams, most)
         room = min(most, num_available) - len(streams)
@@ -167,6 +176,14 @@ class Planner:
     def _chunk_rows(self, decode_rows: int, num_turns: int, *, alone: bool = False) -> int:
         capacity, stall = self._backend.batch.capacity, self._max_stall / num_turns
         return chunk_rows(self._cost, decode_rows, stall, capacity, alone=alone)
+
+    def _unawaited_rows(self, decode_rows: int, num_turns: int, missing: int) -> int:
+        """Rows of a step of prompts alone, as long as who comes may wait for its end; and what is
+        left of the first prompt, which misses so many, if that is little."""
+        block, piece = self._backend.kernels.block, self._backend.kernels.piece
+        rows = min(self._chunk_rows(decode_rows, num_turns), piece)
+        rows = max(block, rows - rows % block)
+        return missing if rows < missing <= rows + block // 2 else rows
 
     def _is_dear(self, streams: list[Sequence], prompts: list[Sequence], rows: int) -> bool:
         """Whether a step for both costs more than two steps.

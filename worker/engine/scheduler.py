@@ -316,6 +316,7 @@ class Scheduler:
             self.cells.num_available,
             num_others=others,
             num_turns=max(1, self._turns.num_others) * (_SHORTER if self.order.has_batches else 1),
+            is_awaited=self._is_awaited or not self.order.has_batches,
         )
         if self.order.is_shared and plan.runs:
             self.order.charge(plan.runs)

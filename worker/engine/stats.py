@@ -173,7 +173,9 @@ class Stats(msgspec.Struct):
             if known == counted:
                 continue
             sampled += known - counted
-            if sequence.last_token_at == last:
+            if sequence.is_batch and counted > sequence.num_given:
+                pass  # nobody waits for its tokens
+            elif sequence.last_token_at == last:
                 times += 1
             elif counted > sequence.num_given:
                 if times:

@@ -163,6 +163,18 @@ def test_all_lines_are_answered(tmp_path: Path) -> None:
     run(tmp_path, work)
 
 
+def test_the_last_answer_waits_for_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Answers gather only as long as others may come."""
+    monkeypatch.setattr(module, "_GATHER_S", 3600.0)
+
+    async def work(desk: Desk) -> None:
+        assert (await desk.end(await desk.create(line(1)))).completed == 1
+
+    run(tmp_path, work)
+
+
 def test_shared_beginnings_follow_each_other(tmp_path: Path) -> None:
     """Lines are asked in the order of their prompts."""
 
@@ -311,10 +323,16 @@ def test_owners_take_turns(tmp_path: Path) -> None:
     """A batch of one key waits for no whole batch of another; those of one take turns."""
 
     async def work(desk: Desk) -> None:
-        desk.client.meanwhile = lambda: asyncio.sleep(0.001)
+        are_created = asyncio.Event()
+        desk.client.meanwhile = are_created.wait
         first = await desk.create(*(line(n, f"a{n}") for n in range(60)))
         second = await desk.create(*(line(n, f"c{n}") for n in range(5)))
         third = await desk.create(*(line(n, f"b{n}") for n in range(20)), owner="p")
+        async with asyncio.timeout(30):
+            while desk.runner.num_waiting < 60 + 20 - 3:  # `second` waits for its turn
+                await asyncio.sleep(0.001)
+        desk.client.meanwhile = lambda: asyncio.sleep(0.001)
+        are_created.set()
         await desk.end(second)
         await desk.end(third, "p")
         order = "".join(prompt[0] for prompt in desk.client.asked)

@@ -300,7 +300,8 @@ class BatchRunner:
         """Write answers as they come, those of a moment together."""
         while True:
             await self._has_answers.wait()
-            if not self._is_stopping:
+            is_last = not any(run.num_left for run in self._runs.values())
+            if not (is_last or self._is_stopping):
                 await asyncio.sleep(_GATHER_S)
             group, self._answers = self._answers, []
             self._has_answers.clear()
