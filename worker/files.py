@@ -128,11 +128,13 @@ def atomic_write(target: Path, *, durable: bool = False) -> Generator[Path]:
     name. When the block raises, `partial` is removed and the target stays as it was.
 
     The new file has the mode that the block gives it; `open` gives the process's usual one. The
-    folder must exist.
+    folder must exist. A device or pipe of that name is a FileExistsError before the block begins.
 
     durable: wait until the bytes and the name are on the disk, so that the file also survives a
     power cut. It is for what takes long to make again; it costs some milliseconds.
     """
+    if target.exists() and not target.is_file() and not target.is_dir():
+        raise FileExistsError(errno.EEXIST, "It is a device or a pipe", str(target))
     suffix = f".{secrets.token_hex(4)}.partial"
     room = _MAX_NAME_BYTES - len(suffix) - 1
     partial = target.with_name(f".{os.fsdecode(os.fsencode(target.name)[:room])}{suffix}")

@@ -190,6 +190,13 @@ SYMBOLS = Limit(30_000, "symbols of a constraint's rules, as llguidance counts t
 LEXER_STATES = Limit(
     100_000, "states of a constraint's lexer", beyond="in a stream the text ends with it"
 )
+# Where a text may be read in many ways a token costs the cube of it: 1,250 take 0.1 s, 2,000 half a
+# second. A chain of as many rules as LARK_PARTS has that many.
+WAYS = Limit(
+    1250,
+    "states of a GBNF or Lark grammar at one place of a text",
+    beyond="in a stream the text ends with it",
+)
 LOOSENING = Limit(
     1000,
     "milliseconds of CPU time for the schemas of all tools",

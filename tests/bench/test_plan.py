@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,15 @@ def test_blank_lines_are_no_text(tmp_path: Path) -> None:
     text.write_text("\n \t\r\n\u2003" * 500)
     with pytest.raises(UsageError, match="blank lines only"):
         open_corpus(text)
+
+
+def test_a_pipe_is_no_text(tmp_path: Path) -> None:
+    """A text is read twice and whole, so a pipe or an endless device is refused before it is."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, Path("/dev/zero")):
+        with pytest.raises(UsageError, match="no regular file"):
+            open_corpus(path)
 
 
 def test_a_context_of_a_few_tokens_is_refused() -> None:

@@ -58,6 +58,19 @@ def test_a_running_worker(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Leave the model out" in capsys.readouterr().err
 
 
+def test_bytes_that_are_not_utf8(capsys: pytest.CaptureFixture[str]) -> None:
+    """A message or a system prompt that is not UTF-8 is a wrong line, not an internal error."""
+    said = b"hi \xff\n"
+    done = subprocess.run(
+        [*COMMAND, "chat"], input=said, capture_output=True, timeout=300, check=False
+    )
+    assert done.returncode == 2
+    last = done.stderr.decode().splitlines()[-1]
+    assert last == "error: USAGE: The message is not UTF-8 at byte 3. Convert it with iconv."
+    assert main(["chat", "--system", "\udcff"]) == 2
+    assert "The system prompt is not UTF-8 at byte 0." in capsys.readouterr().err
+
+
 def test_an_image_that_is_not_there() -> None:
     """A command that fails says so, and the chat goes on."""
     done = chat("/image\n/image gone.png\n/what\n/regenerate\n/help\n", "chat")

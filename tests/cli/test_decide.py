@@ -126,6 +126,9 @@ def test_a_refusal_is_told(
         (["--choice", "one"], "--choice needs at least two different options."),
         (["--score", "a,a"], "--score needs at least two different options."),
         (["--predicate", "x", "--question", "y"], "--question belongs to --choice or --score."),
+        (["--predicate", "\udcff"], "The text of --predicate is not UTF-8 at byte 0."),
+        (["--choice", "a,\udcff"], "The text of --choice is not UTF-8 at byte 0."),
+        (["--choice", "a,b", "--question", "\udcff"], "The text of --question is not UTF-8"),
     ],
 )
 def test_mistakes_are_told(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:

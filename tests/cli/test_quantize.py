@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,17 @@ def test_an_existing_file_needs_force(
     assert target.read_bytes() == b"mine"
     assert main([*words, "--force"]) == 0
     assert load_config(target).quant == "Q8_0"
+
+
+def test_a_pipe_is_not_replaced(
+    source: Path, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With --force too a pipe or a device stays what it is."""
+    target = out / "m.gguf"
+    os.mkfifo(target)
+    assert main(["quantize", str(source), str(target), "Q8_0", "--force"]) == 1
+    assert "It is a device or a pipe." in capsys.readouterr().err
+    assert target.is_fifo()
 
 
 @pytest.mark.parametrize(

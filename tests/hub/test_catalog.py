@@ -88,9 +88,9 @@ def test_mistakes_in_an_entry_are_named(tmp_path: Path, change: tuple[str, str],
         assert "entry 'mine'" in caught.value.message.lower()
 
 
-@pytest.mark.parametrize("content", [None, b"\xff\xfe[mine]"])
+@pytest.mark.parametrize("content", [None, b"\xff\xfe[mine]", b"a = " + b"[" * 5000])
 def test_a_catalogue_that_cannot_be_read(tmp_path: Path, content: bytes | None) -> None:
-    """A missing file and one that is no text are mistakes of usage."""
+    """A missing file, one that is no text and one of lists in each other are mistakes of usage."""
     own = tmp_path / "own.toml"
     if content is not None:
         own.write_bytes(content)

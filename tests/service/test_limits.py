@@ -201,6 +201,7 @@ ELSEWHERE = {
     "FUEL": "llama/guides/test_compiling.py::test_what_is_too_large",
     "SYMBOLS": "llama/guides/test_compiling.py::test_what_is_too_large",
     "LEXER_STATES": "llama/guides/test_answers.py::test_a_text_of_too_many_states",
+    "WAYS": "llama/guides/test_recursive.py::test_a_text_of_too_many_ways",
     "LOOSENING": "llama/guides/test_compiling.py::test_loosening_has_a_budget",
     "LONG": "api/intake/test_preparing.py::test_what_takes_long_makes_only_its_like_wait",
     "STORED": "api/responses/test_store.py::test_the_oldest_goes",

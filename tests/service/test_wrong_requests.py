@@ -55,6 +55,7 @@ WRONG: list[tuple[str, Any, int, str | None, str]] = [
     (COMPLETIONS, text(stop=["a"] * 300), 400, "stop", "at most 256 texts"),
     (COMPLETIONS, text(logprobs=1000), 400, "logprobs", "logprobs must be from 0 to 100."),
     (COMPLETIONS, text(logit_bias={"999999": 1}), 400, "logit_bias", "vocabulary has 0 to "),
+    (COMPLETIONS, text(logit_bias=[["a", 1]] * 10_000), 400, "logit_bias", "more entries than"),
     (COMPLETIONS, text(suffix="x"), 400, "suffix", "infill tokens.* Leave it out"),
     (COMPLETIONS, text(grammar="root ::= ("), 400, "grammar", "ends too early, in line 1"),
     (COMPLETIONS, text(grammar="root : x"), 400, "grammar", "does not parse at line 1: ': x'"),

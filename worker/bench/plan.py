@@ -112,6 +112,11 @@ def settings_of(plan: BenchPlan, sizes: Sizes) -> Settings:
 def open_corpus(path: Path) -> Corpus:
     """Look at a text file. Raises UsageError where it is none."""
     try:
+        if not path.is_file() and not path.is_dir() and path.exists():
+            raise UsageError(
+                f"{path} is no regular file, and the text is read more than once.",
+                hint="Write the text to a file.",
+            )
         raw = path.read_bytes() if path.stat().st_size <= _MAX_TEXT_BYTES else None
     except OSError as error:
         raise UsageError(

@@ -17,6 +17,8 @@ from worker.cli.address import Address
 from worker.cli.answer_view import Show, shows_answers
 from worker.cli.arguments.chat import add_own
 from worker.cli.own_worker import server_words, worker_to_ask
+from worker.cli.utf8 import utf8_text
+from worker.errors import UsageError
 from worker.log import harmless, say
 
 _HELP = """\
@@ -34,13 +36,19 @@ def run(arguments: argparse.Namespace) -> int:
     """Chat until the user leaves. Raises UsageError, and what the worker raises at its start."""
 
     words = server_words(arguments, add_own)
+    system = None if arguments.system is None else utf8_text(arguments.system, "system prompt")
     with worker_to_ask(arguments, words) as address:
-        chat = Chat(address, arguments.system)
+        chat = Chat(address, system)
         with shows_answers() as show:
             if sys.stdin.isatty():
                 say(f"{harmless(chat_client.model_name(address))}. /help lists the commands.\n")
             for text in _messages():
-                chat.take(text, show)
+                try:
+                    chat.take(text, show)
+                except UsageError as error:
+                    if not sys.stdin.isatty():
+                        raise
+                    say(f"{error}\n")
                 if chat.is_over:
                     break
     return 0
@@ -99,7 +107,7 @@ class Chat:
         elif command in ("/help", "/?"):
             say(_HELP)
         elif command == "/system":
-            self._system = rest or None
+            self._system = utf8_text(rest, "system prompt") or None
             say("The system prompt is set.\n" if rest else "There is no system prompt now.\n")
         elif command == "/clear":
             self._turns, self._images = [], []
@@ -115,7 +123,8 @@ class Chat:
         elif command.startswith("/") and command[1:].isalpha():
             say(f"There is no command {command}. /help lists the commands.\n")
         else:
-            self._turns.append({"role": "user", "content": self._content(text)})
+            content = self._content(utf8_text(text, "message"))
+            self._turns.append({"role": "user", "content": content})
             self._answer(show)
 
     def _attach(self, name: str) -> None:

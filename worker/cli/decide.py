@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from typing import Any
 
@@ -11,6 +10,7 @@ from worker.cli.arguments.decide import add_own
 from worker.cli.console import data_console, plain, write_json
 from worker.cli.decision_client import DecidedQuestions, ask
 from worker.cli.own_worker import server_words, worker_to_ask
+from worker.cli.utf8 import utf8_text
 from worker.errors import UsageError
 
 _BAR = 30  # characters
@@ -33,12 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _state(text: str) -> str:
     """The text, or with "-" that of standard input. UsageError if it is empty or not UTF-8."""
-    try:
-        found = (sys.stdin.buffer.read() if text == "-" else os.fsencode(text)).decode()
-    except UnicodeDecodeError as error:
-        raise UsageError(
-            f"The text is not UTF-8 at byte {error.start}.", hint="Convert it with iconv."
-        ) from None
+    found = utf8_text(sys.stdin.buffer.read() if text == "-" else text, "text")
     if not found.strip():
         raise UsageError("There is no text to judge.", hint="Write it, or - and pipe it in.")
     return found
@@ -47,9 +42,12 @@ def _state(text: str) -> str:
 def _questions(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """As /v1/systemone takes them. Raises UsageError."""
     found: dict[str, dict[str, Any]] = {}
-    asked = {} if arguments.question is None else {"instructions": arguments.question}
+    asked = {}
+    if arguments.question is not None:
+        asked["instructions"] = utf8_text(arguments.question, "text of --question")
     if arguments.predicate is not None:
-        found["predicate"] = {"type": "noul", "instructions": arguments.predicate}
+        predicate = utf8_text(arguments.predicate, "text of --predicate")
+        found["predicate"] = {"type": "noul", "instructions": predicate}
     if arguments.choice:
         names = _names(arguments.choice, "--choice")
         found["choice"] = {"type": "choice", **asked, "criteria": dict.fromkeys(names)}
@@ -70,7 +68,7 @@ def _questions(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
 def _names(given: list[str], option: str) -> list[str]:
     """Options behind commas, or one each time that it was given."""
     parts = given[0].split(",") if len(given) == 1 else given
-    names = [part.strip() for part in parts if part.strip()]
+    names = [utf8_text(part, f"text of {option}").strip() for part in parts if part.strip()]
     if len(names) < 2 or len(set(names)) < len(names):
         raise UsageError(
             f"{option} needs at least two different options.", hint=f"Write {option} yes,no."

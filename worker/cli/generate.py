@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import base64
 import contextlib
-import os
 import sys
 import time
 from functools import partial
@@ -20,6 +19,7 @@ from worker.chat.template import ChatTemplate
 from worker.cli.model import model_path
 from worker.cli.options import settings_from
 from worker.cli.progress import load_progress
+from worker.cli.utf8 import utf8_text
 from worker.engine.engine import Engine
 from worker.engine.request import GenerationParams, Prompt, Request
 from worker.errors import RequestError, UsageError, quantity
@@ -126,13 +126,7 @@ def _apply_template(text: str, vocab: Vocab, tokenizer: TokenizerConfig | None) 
 
 def _prompt(text: str) -> str:
     """The text, or with "-" that of standard input. UsageError where it is not UTF-8."""
-    try:
-        raw = sys.stdin.buffer.read() if text == "-" else os.fsencode(text)
-        return raw.decode()
-    except UnicodeDecodeError as error:
-        raise UsageError(
-            f"The prompt is not UTF-8 at byte {error.start}.", hint="Convert it with iconv."
-        ) from None
+    return utf8_text(sys.stdin.buffer.read() if text == "-" else text, "prompt")
 
 
 def _stream(engine: Any, request: Any) -> None:

@@ -26,7 +26,7 @@ def grammar_constraint(text: str, param: str) -> Constraint:
     """
     text = text.removeprefix("\ufeff")
     if not (text.lstrip().startswith(_HEADER) or _START.search(text)):
-        return Constraint(kind="gbnf", text=text, param=param)
+        return Constraint(kind="gbnf", text=text, param=param, is_written=True)
     if len(text) > GRAMMAR.most:
         raise RequestError(f"{param} is longer than {GRAMMAR.most} characters.", param=param)
     texts, schemas = _take_apart(text, param)
@@ -43,7 +43,7 @@ def grammar_constraint(text: str, param: str) -> Constraint:
             hint="Gather some of them in rules of their own.",
         )
     whole = [part for pair in zip(texts, [*schemas, ""], strict=True) for part in pair]
-    return Constraint(kind="lark", text="".join(whole), param=param)
+    return Constraint(kind="lark", text="".join(whole), param=param, is_written=True)
 
 
 def _most_alternatives(text: str) -> int:

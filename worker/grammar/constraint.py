@@ -37,6 +37,7 @@ class Constraint(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     starts_after_tokens  token ids with the same meaning, control tokens for example
     required      whether the text must come to the constraint; else it may also end in free text
     loosened      parts of the client's schema that it does not hold
+    is_written    whether the client wrote the grammar itself, which may be ambiguous
     repeats       whether free text follows as soon as the constraint may end, and then the
                   constraint again; else only the end may follow
 
@@ -62,6 +63,7 @@ class Constraint(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     starts_after: tuple[str, ...] = ()
     starts_after_tokens: tuple[int, ...] = ()
     required: bool = True
+    is_written: bool = False
     repeats: bool = False
     loosened: tuple[str, ...] = ()
 

@@ -107,6 +107,8 @@ def _read(path: Path) -> dict[str, Entry]:
         raise UsageError(f"The catalogue {path} is no text in UTF-8.", hint=hint) from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"The catalogue {path} is no TOML: {error}.", hint=hint) from None
+    except RecursionError:
+        raise UsageError(f"The catalogue {path} is nested too deep.", hint=hint) from None
     entries: dict[str, Entry] = {}
     for name, table in tables.items():
         try:

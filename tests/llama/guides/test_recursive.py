@@ -12,7 +12,8 @@ from tests.support.grammars import GOOD, HARD, WIDE
 from tests.support.guided import Writer
 from tests.support.llama_grammar import LlamaGrammar
 from worker.errors import RequestError
-from worker.grammar.constraint import Constraint
+from worker.grammar.client_grammar import grammar_constraint
+from worker.grammar.constraint import Constraint, schema_constraint
 from worker.grammar.converted import regex_of
 from worker.grammar.gbnf import parse_gbnf
 from worker.llama.guides.matcher import Matcher, TokenMask
@@ -74,6 +75,17 @@ def _mask(matcher: Matcher, size: int) -> np.ndarray:
     mask = TokenMask(size)
     matcher.fill(mask)
     return np.unpackbits(mask.words.view(np.uint8), bitorder="little")[:size].astype(bool)
+
+
+def test_a_text_of_too_many_ways(writer: Writer) -> None:
+    """A text that a client's grammar reads in too many ways ends with an error, long before a token
+    costs others half a second; JSON may have as many ways as llguidance allows."""
+    text = "root ::= s\ns ::= s s | [a-z]"
+    with pytest.raises(RequestError, match="max is 1250"):
+        writer.write(grammar_constraint(text, "grammar"), ignore_eos=True)
+    names = {f"p{i}": {"type": "integer"} for i in range(400)}
+    wide = schema_constraint({"type": "object", "properties": names}, "response_format")
+    assert writer.takes(wide, '{"p1": 1}')
 
 
 @pytest.mark.parametrize("name", RECURSIVE)

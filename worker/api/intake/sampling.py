@@ -246,8 +246,11 @@ def _seed(given: int) -> int | None:
 def _logit_bias(
     bias: dict[str, Bias] | list[tuple[str | int, Bias]], facts: ModelFacts, budget: Budget
 ) -> tuple[tuple[int, float], ...]:
+    if len(bias) > facts.vocab.size:  # a text takes 30 µs: a body has room for half a minute
+        raise RequestError("logit_bias has more entries than there are tokens.", param="logit_bias")
     found: dict[int, float] = {}
     for name, value in bias.items() if isinstance(bias, dict) else bias:
+        budget.check()
         if value is not None:
             added = _bias_of(value)
             for token in _tokens_named(name, facts, budget):

@@ -23,7 +23,7 @@ from worker.grammar.converted import lark_of, regex_of
 from worker.grammar.gbnf import parse_gbnf
 from worker.grammar.keywords import DOUBTFUL, Schema
 from worker.grammar.schema import SchemaReader
-from worker.limits import FUEL, LARK, LARK_PARTS, LEXER_STATES, LOOSENING, SYMBOLS
+from worker.limits import FUEL, LARK, LARK_PARTS, LEXER_STATES, LOOSENING, SYMBOLS, WAYS
 from worker.llama.guides.matcher import AHEAD, Matcher, MatcherError, TokenMask
 from worker.llama.guides.native import TokenizeFunction, TokenizerInit, functions
 from worker.llama.vocab import Vocab
@@ -92,6 +92,8 @@ def compile_within(
     library = functions()
     init = library.new_init(tokenizer)
     init.limits.max_lexer_states = LEXER_STATES.most
+    if constraint.is_written:
+        init.limits.max_items_in_row = WAYS.most
     init.limits.initial_lexer_fuel = effort.fuel
     init.limits.max_grammar_size = effort.symbols
     init.limits.verbose_errors = False
