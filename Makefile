@@ -24,7 +24,7 @@ INSTALL = $(FIND_PYTHON); "$$python" scripts/install $(if $(BACKEND),--backend $
 VENV = { test -x .venv-$(1)/bin/python || { $(FIND_PYTHON); "$$python" -m venv .venv-$(1); }; } && \
 	.venv-$(1)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(2)
 
-SUITES = real harm install image fleet clients suites page api offload gpu managers fuzz faults soak proof reference adapters
+SUITES = real harm install image fleet clients suites page api offload gpu managers fuzz faults soak proof reference adapters drafter
 OLD = test-real test-harm test-install test-fleet test-page test-gpu
 
 .PHONY: help install dev serve test check $(SUITES:%=check-%) $(OLD) clients suites lint format bench peers \
@@ -144,6 +144,16 @@ check-reference: dev ## compute with torch what `real` compares with, in .venv-r
 check-adapters: dev ## train the adapters of `real` anew with torch, in .venv-reference; minutes
 	@.venv/bin/python -m checks.real.weights && $(call VENV,reference,checks/real/requirements.txt)
 	@exec .venv-reference/bin/python -m checks.real.training
+
+# The trained file is kept; remove it to train anew, which takes minutes of one CPU.
+DRAFTER = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gguf-worker/drafter/demo-eagle3.gguf
+
+$(DRAFTER):
+	@$(call VENV,reference,checks/real/requirements.txt)
+	@exec .venv-reference/bin/python -m scripts.train_demo_drafter $(DRAFTER)
+
+check-drafter: dev $(DRAFTER) ## train an EAGLE-3 drafter for the demo model and try it, also beside LLAMA_SERVER=FILE
+	@LLAMA_SERVER="$(LLAMA_SERVER)" exec .venv/bin/python -m pytest -s checks/drafter $(ARGS)
 
 $(OLD): test-%: check-%
 clients suites: %: check-%
