@@ -1,6 +1,6 @@
 """An EAGLE-3 drafter beside no drafts: `python -m benchmarks.drafters [--llama-server FILE]`.
 
-The demo model continues held-out stories, greedily, in one stream and in eight; `make check
+The demo model continues new held-out stories, greedily, in one stream and in eight; `make check
 SUITE=drafter` trains the drafter before. Workers with and without it, and llama-server with and
 without it, get the same requests in turns. A row has tokens a step, CPU seconds of the process for
 1,000 tokens, and the ratio of these to those without drafts, round by round: of one program, since
@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,7 +28,8 @@ from benchmarks.embeddings import cpu_s
 from benchmarks.peers.endpoints import HOST
 from benchmarks.peers.processes import free_port, started
 from checks.drafter.steps import DRAFTER
-from worker.demo import HELDOUT_PATH, MODEL_PATH
+from scripts.demo_model.corpus import held_out_documents
+from worker.demo import MODEL_PATH
 
 TOKENS, BEGUN = 200, 120  # tokens that are written, and characters of a story's beginning
 STREAMS = (1, 8)
@@ -87,7 +89,9 @@ def main() -> None:
     parser.add_argument("--llama-server")
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
-    stories = [text[:BEGUN] for text in HELDOUT_PATH.read_text().split("\n\n") if len(text) > 400]
+    # Each is new: what a worker has seen it copies.
+    texts = held_out_documents(seed=1, size=1_000 * EACH * len(STREAMS) * (given.rounds + 1))
+    stories = iter([text[:BEGUN] for text in texts if len(text) > 2 * BEGUN])
     peers = (*WORKERS, *(PEERS if given.llama_server else ()))
     running: dict[str, tuple[str, subprocess.Popen[bytes]]] = {}
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
@@ -107,9 +111,9 @@ def main() -> None:
         for streams in STREAMS:
             costs: dict[str, list[Cost]] = {peer.name: [] for peer in peers}
             for number in range(given.rounds + 1):  # the first one is not told
-                first = EACH * number % (len(stories) - EACH)
+                asked = list(islice(stories, EACH))
                 for name, (url, process) in running.items():
-                    cost = round_of(url, process.pid, streams, stories[first : first + EACH])
+                    cost = round_of(url, process.pid, streams, asked)
                     costs[name] += [cost] if number else []
             for peer in peers:
                 ratios = [

@@ -80,7 +80,8 @@ class Stepper:
         backend.decode = counted
         drafting = Drafting(heads=drafter, limits=GuessLimits(longest=longest))
         self._engine = Engine(backend, lambda: float(self._steps), drafting=drafting)
-        self.steps((5, 6, 7), 8)  # what a step costs is known from here on
+        for rows in range(1, longest + 2):
+            self._engine.scheduler.cost.observe(rows, 0, 1.0)
 
     def steps(self, prompt: Tokens, count: int = POSITIONS, *, on: bool = True) -> list[Step]:
         """Those of one text; the first of them is the prompt's. on: beyond its end too"""
@@ -117,17 +118,21 @@ def their_steps(url: str, prompt: Tokens, count: int = POSITIONS) -> list[Step]:
         "prompt": prompt, "n_predict": count, "temperature": 0, "ignore_eos": True, "stream": True,
         "return_tokens": True, "timings_per_token": True, "cache_prompt": False,
     }  # fmt: skip
-    found, drafted = list[Step](), -1
+    found: list[Step] = []
+    left, drafted, accepted = 0, 0, 0
     with http.stream("POST", f"{url}/completion", json=body) as reply:
         for line in reply.iter_lines():
             if not line.startswith("data: {"):
                 continue
             event = json.loads(line[6:])
-            tokens, total = tuple(event["tokens"]), event["timings"].get("draft_n", 0)
-            if not tokens or event["stop"]:
+            if event["stop"] or not event["tokens"]:
                 continue
-            if total != drafted:
-                found.append(Step((), total - max(drafted, 0)))
-                drafted = total
-            found[-1] = Step(found[-1].tokens + tokens, found[-1].drafted)
+            if not left:  # a step begins
+                before, had = drafted, accepted
+                drafted = event["timings"].get("draft_n", 0)
+                accepted = event["timings"].get("draft_n_accepted", 0)
+                left = accepted - had + 1
+                found.append(Step((), drafted - before))
+            found[-1] = Step((*found[-1].tokens, *event["tokens"]), found[-1].drafted)
+            left -= 1
     return found

@@ -84,7 +84,7 @@ def test_as_llama_server(longest: int, texts: dict[int, dict[Tokens, list[Step]]
         )
         assert [t for s in steps for t in s.tokens] == [t for s in other for t in s.tokens]
     apart = sum(len(begins(ours[p]) ^ begins(theirs[p])) for p in ours)
-    assert apart <= 0.02 * sum(len(each) for each in ours.values())
+    assert apart <= 0.05 * sum(len(each) for each in ours.values())
     ratio = tokens_a_step(ours.values()) / tokens_a_step(theirs.values())
     print(f"tokens a step: {ratio:.4f} of llama-server's")
     assert ratio == pytest.approx(1, abs=0.02)
