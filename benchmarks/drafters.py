@@ -36,7 +36,7 @@ STREAMS = (1, 8)
 EACH = 8  # stories of a round
 
 
-class Peer(NamedTuple):
+class DraftPeer(NamedTuple):
     """A server. base: the one without drafts, to which it is compared"""
 
     name: str
@@ -46,17 +46,17 @@ class Peer(NamedTuple):
 
 WITHOUT, WITH = ("--draft", "none"), ("-md", str(DRAFTER))
 WORKERS = (
-    Peer("none", WITHOUT, "none"),
-    Peer("auto", WITH, "none"),
-    Peer("model", (*WITH, "--draft", "model"), "none"),
+    DraftPeer("none", WITHOUT, "none"),
+    DraftPeer("auto", WITH, "none"),
+    DraftPeer("model", (*WITH, "--draft", "model"), "none"),
 )
 PEERS = (
-    Peer("llama-server", (), "llama-server"),
-    Peer("llama-server, eagle3", (*WITH, "--spec-type", "draft-eagle3"), "llama-server"),
+    DraftPeer("llama-server", (), "llama-server"),
+    DraftPeer("llama-server, eagle3", (*WITH, "--spec-type", "draft-eagle3"), "llama-server"),
 )
 
 
-class Cost(NamedTuple):
+class DraftCost(NamedTuple):
     """Of one round: tokens of each step, CPU seconds for 1,000 tokens."""
 
     a_step: float
@@ -74,13 +74,15 @@ def ask(url: str, prompt: str) -> tuple[int, int]:
     return timings["predicted_n"], timings["predicted_n"] - timings.get("draft_n_accepted", 0)
 
 
-def round_of(url: str, pid: int, streams: int, stories: Sequence[str]) -> Cost:
+def round_of(url: str, pid: int, streams: int, stories: Sequence[str]) -> DraftCost:
     """So many at once."""
     before = cpu_s(pid)
     with ThreadPoolExecutor(streams) as pool:
         found = list(pool.map(lambda story: ask(url, story), stories))
     tokens = sum(count for count, _ in found)
-    return Cost(tokens / sum(steps for _, steps in found), 1000 * (cpu_s(pid) - before) / tokens)
+    return DraftCost(
+        tokens / sum(steps for _, steps in found), 1000 * (cpu_s(pid) - before) / tokens
+    )
 
 
 def main() -> None:
@@ -109,7 +111,7 @@ def main() -> None:
         for url, _ in running.values():
             wait(url)
         for streams in STREAMS:
-            costs: dict[str, list[Cost]] = {peer.name: [] for peer in peers}
+            costs: dict[str, list[DraftCost]] = {peer.name: [] for peer in peers}
             for number in range(given.rounds + 1):  # the first one is not told
                 asked = list(islice(stories, EACH))
                 for name, (url, process) in running.items():

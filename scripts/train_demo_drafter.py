@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from scripts.demo_model import gguf_file, training
 from scripts.demo_model.corpus import held_out_documents
-from scripts.demo_model.drafter import Drafter
+from scripts.demo_model.drafter import DemoDrafter
 from scripts.demo_model.model import DemoModel, Shape
 from scripts.demo_model.tokenizer import Tokenizer
 from worker.demo import MODEL_PATH
@@ -56,7 +56,7 @@ def demo_model() -> tuple[DemoModel, Tokenizer]:
 
 
 def guesses(
-    drafter: Drafter, target: DemoModel, ids: Tensor, depth: int
+    drafter: DemoDrafter, target: DemoModel, ids: Tensor, depth: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield for each guess its logits, and what the model gives the same tokens."""
     with torch.no_grad():
@@ -68,7 +68,7 @@ def guesses(
         yield logits[:, guess:], said[:, guess + 1 :]
 
 
-def train(drafter: Drafter, target: DemoModel, source: Iterator[Tensor], steps: int) -> None:
+def train(drafter: DemoDrafter, target: DemoModel, source: Iterator[Tensor], steps: int) -> None:
     """Train in place and print the progress."""
     matrices = [p for p in drafter.parameters() if p.ndim == 2]
     norms = [p for p in drafter.parameters() if p.ndim == 1]
@@ -99,7 +99,7 @@ def train(drafter: Drafter, target: DemoModel, source: Iterator[Tensor], steps: 
 
 
 @torch.no_grad()
-def hit_rates(drafter: Drafter, target: DemoModel, rows: list[list[int]]) -> list[float]:
+def hit_rates(drafter: DemoDrafter, target: DemoModel, rows: list[list[int]]) -> list[float]:
     """Return how often the likeliest token of each guess is the model's, after right ones."""
     hits, counts = torch.zeros(DEPTH), torch.zeros(DEPTH)
     for ids in rows:
@@ -119,7 +119,7 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)
     target, tokenizer = demo_model()
-    drafter = Drafter(target, LAYERS)
+    drafter = DemoDrafter(target, LAYERS)
     stage = training.Stage(1.0, ROWS, LENGTH, "short")
     train(
         drafter, target, training.batches(tokenizer, stage, args.seed, training.Run()), args.steps

@@ -14,7 +14,7 @@ from torch.nn import functional
 from scripts.demo_model.model import DemoModel, Shape, linear, rope_tables, rotate
 
 
-class Layer(nn.Module):
+class DrafterLayer(nn.Module):
     """A decoder layer whose attention reads a token's embedding beside a hidden state."""
 
     def __init__(self, shape: Shape) -> None:
@@ -29,7 +29,7 @@ class Layer(nn.Module):
         self.ffn_down = linear(ff, n, 0.5)
 
 
-class Drafter(nn.Module):
+class DemoDrafter(nn.Module):
     """Hidden states of the model and tokens to logits; embeddings and output are the model's."""
 
     def __init__(self, target: DemoModel, layers: tuple[int, ...]) -> None:
@@ -43,7 +43,7 @@ class Drafter(nn.Module):
         self.fc = linear(len(layers) * n, n, 0.1)
         with torch.no_grad():
             self.fc.weight[:, -n:] += torch.eye(n)
-        self.blk = nn.ModuleList([Layer(self.shape)])
+        self.blk = nn.ModuleList([DrafterLayer(self.shape)])
         self.output_norm = nn.Parameter(target.output_norm.detach().clone())
 
     def read(self, target: DemoModel, ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -54,10 +54,10 @@ class Drafter(nn.Module):
             if number in self.layers:
                 found.append(x)
             x = block(x, cos, sin)
-        x = self.normed(x, target.output_norm)
+        x = self.norm(x, target.output_norm)
         return torch.cat(found, -1), functional.linear(x, target.token_embd.weight)
 
-    def normed(self, x: Tensor, weight: Tensor) -> Tensor:
+    def norm(self, x: Tensor, weight: Tensor) -> Tensor:
         """Return the normed stream."""
         weight = weight.to(x.dtype)
         return functional.rms_norm(x, (self.shape.embedding,), weight, self.shape.norm_epsilon)
@@ -73,11 +73,11 @@ class Drafter(nn.Module):
         s, layer = self.shape, self.blk[0]
         batch, time, _ = embedded.shape
         cos, sin = rope_tables(time, s)
-        state, words = self.fc(read), self.normed(embedded, layer.attn_norm)
+        state, words = self.fc(read), self.norm(embedded, layer.attn_norm)
         keys, values, found = list[Tensor](), list[Tensor](), list[Tensor]()
         ahead = torch.arange(time)[:, None] - torch.arange(time)
         for guess in range(depth):
-            x = torch.cat((words, self.normed(state, layer.attn_norm_2)), -1)
+            x = torch.cat((words, self.norm(state, layer.attn_norm_2)), -1)
             q = rotate(layer.attn_q(x).view(batch, time, s.heads, s.head), cos, sin)
             k = rotate(layer.attn_k(x).view(batch, time, s.kv_heads, s.head), cos, sin)
             v = layer.attn_v(x).view(batch, time, s.kv_heads, s.head)
@@ -87,19 +87,19 @@ class Drafter(nn.Module):
             q = q.transpose(1, 2) * s.head**-0.5
             scores = (q @ keys[0].mT).masked_fill(ahead < guess, float("-inf"))
             own = [
-                (q * shifted(keys[n], guess - n, 2)).sum(-1, keepdim=True)
+                (q * shift(keys[n], guess - n, 2)).sum(-1, keepdim=True)
                 for n in range(1, guess + 1)
             ]
             weights = torch.cat((scores, *own), -1).softmax(-1)
             a = weights[..., :time].nan_to_num() @ values[0]
             for n in range(1, guess + 1):
                 here = weights[..., time + n - 1 : time + n]
-                a = a + here * shifted(values[n], guess - n, 2)
+                a = a + here * shift(values[n], guess - n, 2)
             x = state + layer.attn_output(a.transpose(1, 2).reshape(batch, time, s.embedding))
-            h = self.normed(x, layer.ffn_norm)
+            h = self.norm(x, layer.ffn_norm)
             x = x + layer.ffn_down(functional.silu(layer.ffn_gate(h)) * layer.ffn_up(h))
-            found.append(functional.linear(self.normed(x, self.output_norm), output))
-            state = shifted(x, 1, 1)
+            found.append(functional.linear(self.norm(x, self.output_norm), output))
+            state = shift(x, 1, 1)
         return found
 
 
@@ -108,7 +108,7 @@ def ones(size: int) -> nn.Parameter:
     return nn.Parameter(torch.ones(size))
 
 
-def shifted(x: Tensor, by: int, axis: int) -> Tensor:
+def shift(x: Tensor, by: int, axis: int) -> Tensor:
     """Move along the axis of time; the first ones are zeros."""
     if not by:
         return x

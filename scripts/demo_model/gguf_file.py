@@ -8,7 +8,7 @@ import gguf
 import numpy as np
 from torch import nn
 
-from scripts.demo_model.drafter import Drafter
+from scripts.demo_model.drafter import DemoDrafter
 from scripts.demo_model.model import DemoModel, Shape
 from scripts.demo_model.tokenizer import PRE, SPECIALS, Tokenizer
 
@@ -61,7 +61,7 @@ def write(
     _write_tensors(out, model)
 
 
-def write_drafter(path: Path, drafter: Drafter, tokenizer: Tokenizer) -> None:
+def write_drafter(path: Path, drafter: DemoDrafter, tokenizer: Tokenizer) -> None:
     """Write an EAGLE-3 drafter; embeddings and output are the model's."""
     out = gguf.GGUFWriter(path, "eagle3")
     out.add_name("Demo drafter")
