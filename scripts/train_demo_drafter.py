@@ -25,7 +25,7 @@ from scripts.demo_model.tokenizer import Tokenizer
 from worker.demo import MODEL_PATH
 
 LAYERS = (1, 3, 5)
-STEPS, ROWS, LENGTH = 400, 8, 192
+STEPS, ROWS, LENGTH = 300, 8, 192
 DEPTH = 4  # guesses in a row
 LATER = 0.8  # weight of a guess, of that of the one before
 MATRIX_RATE, NORM_RATE = 1e-2, 4e-3
