@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -78,7 +79,7 @@ def round_of(url: str, pid: int, streams: int, stories: Sequence[str]) -> DraftC
     """So many at once."""
     before = cpu_s(pid)
     with ThreadPoolExecutor(streams) as pool:
-        found = list(pool.map(lambda story: ask(url, story), stories))
+        found = list(pool.map(partial(ask, url), stories))
     tokens = sum(count for count, _ in found)
     return DraftCost(
         tokens / sum(steps for _, steps in found), 1000 * (cpu_s(pid) - before) / tokens

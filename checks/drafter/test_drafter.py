@@ -110,12 +110,11 @@ def test_the_same_without_it(tmp_path: Path) -> None:
                 kinds = bodies(number)
                 asked.append(kinds[number % len(kinds)])
             # It leaves after some events, while the others run.
-            left = COMPLETIONS, bodies(first)[5][1], 1 + random.Random(first).randrange(9)
-            found = [
-                [pool.submit(answer, each, *one) for one in (left, *asked)] for each in servers
-            ]
-            (cut, *plain), (other, *guessed) = [[f.result() for f in all_] for all_ in found]
-            texts = sorted((each["choices"][0]["text"] for each in (cut, other)), key=len)
+            left, events = bodies(first)[5][1], 1 + random.Random(first).randrange(9)
+            cut = [pool.submit(answer, each, COMPLETIONS, left, events) for each in servers]
+            sent = [[pool.submit(answer, each, *one) for one in asked] for each in servers]
+            plain, guessed = [[each.result() for each in all_] for all_ in sent]
+            texts = sorted((each.result()["choices"][0]["text"] for each in cut), key=len)
             assert texts[1].startswith(texts[0])
             for request, one, two in zip(asked, plain, guessed, strict=True):
                 assert "error" not in one
