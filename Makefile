@@ -119,9 +119,6 @@ check-gpu: dev ## a GPU: speed beside LLAMA_SERVER=FILE, layers, plans, sleep, 6
 		$(if $(MINUTES),--minutes $(MINUTES)) $(if $(REHEARSE),--rehearse) || code=1;) \
 		( $(if $(REHEARSE),$(STAND_IN),exec .venv/bin/python) -m pytest -rs checks/gpu tests/llama/test_backends.py $(ARGS) ) && exit $$code
 
-check-drafts: dev ## what drafters guess, beside LLAMA_SERVER=FILE with the same files
-	@LLAMA_SERVER="$(LLAMA_SERVER)" exec .venv/bin/python -m pytest -rs checks/drafts $(ARGS)
-
 check-managers: dev ## examples/ with supervisor, circus, litellm and others in .venv-managers
 	@$(call VENV,managers,examples/requirements.txt)
 	@PATH="$(CURDIR)/.venv-managers/bin:$$PATH" exec .venv/bin/python -m pytest checks/examples $(ARGS)
@@ -149,6 +146,16 @@ check-reference: dev ## compute with torch what `real` compares with, in .venv-r
 check-adapters: dev ## train the adapters of `real` anew with torch, in .venv-reference; minutes
 	@.venv/bin/python -m checks.real.weights && $(call VENV,reference,checks/real/requirements.txt)
 	@exec .venv-reference/bin/python -m checks.real.training
+
+# The trained file is kept; remove it to train anew, which takes minutes of one CPU.
+DRAFTER = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gguf-worker/drafter/demo-eagle3.gguf
+
+$(DRAFTER):
+	@$(call VENV,reference,checks/real/requirements.txt)
+	@exec .venv-reference/bin/python -m scripts.train_demo_drafter $(DRAFTER)
+
+check-drafts: dev $(DRAFTER) ## train an EAGLE-3 drafter for the demo model; what drafters guess, also beside LLAMA_SERVER=FILE
+	@LLAMA_SERVER="$(LLAMA_SERVER)" exec .venv/bin/python -m pytest -s -rs checks/drafts $(ARGS)
 
 $(OLD): test-%: check-%
 clients suites: %: check-%

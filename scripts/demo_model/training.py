@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from scripts.demo_model.corpus import documents
@@ -139,7 +139,7 @@ def train(model: DemoModel, tokenizer: Tokenizer, steps: int, seed: int) -> Run:
 
 
 @torch.no_grad()
-def round_to_f16(model: DemoModel) -> None:
+def round_to_f16(model: nn.Module) -> None:
     """Round the matrices as the GGUF file does."""
     for p in model.parameters():
         if p.ndim == 2:

@@ -21,6 +21,7 @@ from tests.support.fakes import FakeBackend
 from worker.engine.backend import BatchError, OutOfCells
 from worker.engine.draft import GuessLimits
 from worker.engine.drafts.guesser import Drafting
+from worker.engine.drafts.rounds import in_common
 from worker.engine.engine import Engine
 
 
@@ -65,6 +66,21 @@ def test_it_saves_steps(streams: bool, window: int | None) -> None:
     assert last.accepted_tokens == last.drafted_tokens > 60
     assert pair.engine.snapshot.stats.accepted_tokens == last.accepted_tokens
     check_books(pair.engine, pair.target)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "count"),
+    [
+        ([], [1], 0),
+        ([1, 2], [1, 2], 2),
+        ([1, 2, 3], [1, 2], 2),
+        ([1, 2], [1, 9, 3], 1),
+        ([4], [5], 0),
+    ],
+)
+def test_what_two_texts_have_in_common(one: list[int], other: list[int], count: int) -> None:
+    """They begin with so many equal tokens; one may be longer."""
+    assert in_common(np.array(one, np.int32), np.array(other, np.int32)) == count
 
 
 def test_a_guess_is_no_longer_than_allowed() -> None:
