@@ -162,8 +162,8 @@ def edits() -> list[Ask]:
 
 def _edit(kind: str, number: int, wish: int) -> Ask:
     code = _CODES[number]
-    asked = f"{_WISHES[number][wish]} Answer with the whole file.\n\n{_FENCE}{code}```"
-    begun = _FENCE + "".join(code.splitlines(keepends=True)[:1])
+    asked = f"Repeat this code with one change. {_WISHES[number][wish]}\n\n{_FENCE}{code}```"
+    begun = _FENCE + "".join(code.splitlines(keepends=True)[:5])
     return Ask(kind, _chat(asked) + begun, 320, {"temperature": 0, "stop": ["```"]})
 
 

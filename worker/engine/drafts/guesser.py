@@ -26,7 +26,7 @@ from worker.engine.drafts.drafter import Drafter
 from worker.engine.drafts.heads import HeadBackend, HeadDrafter
 from worker.engine.drafts.recall import RUN, Recall
 from worker.engine.drafts.rounds import DraftBackend, Rounds
-from worker.engine.lookup import MAX_GUESS
+from worker.engine.lookup import MAX_GUESS, MOST_SAME, Lookup
 from worker.engine.sequence import Sequence
 
 # Guesses of a draft model: each token costs a round, so there are fewer than from the text.
@@ -182,13 +182,7 @@ class Guesser:
             drafted.append((sequence, draft, room))
             if draft.lookup is not None:
                 most = min(room, self._longest_text)
-                found, same = draft.lookup.guess(sequence.tokens, sequence.num_known, most)
-                if same < RUN and self._recall is not None:
-                    recalled, run = self._recall.guess(sequence.tokens, sequence.num_known, most)
-                    found, same = (recalled, run) if recalled else (found, same)
-                if found:
-                    draft.offer("text", found, list(range(same, same + len(found))))
-                    is_found = True
+                is_found |= self._copy(sequence, draft, draft.lookup, most)
         if not is_found and self.rounds is None:
             return [1] * len(streams)  # most steps of a text that does not repeat itself
         is_trial = self._ask(drafted, len(streams), max_rows)
@@ -211,6 +205,22 @@ class Guesser:
         return _share_rows(
             [promised.get(s.draft, []) if s.draft else [] for s in streams], bound, count
         )
+
+    def _copy(self, sequence: Sequence, draft: Draft, lookup: Lookup, most: int) -> bool:
+        """Offer what followed the longest run of tokens that ends here, if there is one."""
+        tokens, known, trail = sequence.tokens, sequence.num_known, draft.trail
+        trail.follow(tokens, known)
+        if trail.same < MOST_SAME:
+            end, same = lookup.find(tokens, known)
+            if same > trail.same:
+                trail.begin(tokens, end, same, known)
+            if self._recall is not None:
+                end, same = self._recall.find(tokens, known)
+                if same > trail.same:
+                    trail.begin(self._recall.ring, end, same, known)
+        found = trail.next(tokens, known, most)
+        draft.offer("text", found, list(range(trail.same, trail.same + len(found))))
+        return bool(found)
 
     def _trial_rows(self, gained: Ordered[float], room: int) -> int:
         """Rows of a trial with guesses from the text, which do not promise to pay."""

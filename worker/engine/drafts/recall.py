@@ -6,12 +6,11 @@ import operator
 
 import numpy as np
 
-from worker.engine.lookup import MAX_GUESS, num_same
+from worker.engine.lookup import END, num_same
 
 # So many tokens must be the same before what followed them is a guess.
 RUN = 8
 CAPACITY = 1 << 20  # tokens, of 4 bytes; the index is as large
-_END = -1  # stands behind each text
 # Two different runs share a place in the index about once in a thousand; then there is no guess.
 _FACTORS = (
     0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1, 0xD3A2646D, 0xFD7046C5, 0xB55A4F09,
@@ -20,10 +19,13 @@ _MIX, _BITS, _SHIFT = 0x2C1B3C6D, 0xFFFFFFFF, 12  # the upper bits of a product 
 
 
 class Recall:
-    """The newest tokens of all sequences in a ring, with an index of their runs of RUN tokens."""
+    """The newest tokens of all sequences in a ring, with an index of their runs of RUN tokens.
+
+    ring  int32 [CAPACITY]; END stands behind each text
+    """
 
     def __init__(self) -> None:
-        self._ring = np.full(CAPACITY, _END, np.int32)
+        self.ring = np.full(CAPACITY, END, np.int32)
         self._index = np.zeros(CAPACITY, np.int32)  # hash of a run -> where it ends in the ring
         self._next = 1  # 0 in the index is: nothing
         self._full = 1  # where the ring began again
@@ -36,8 +38,8 @@ class Recall:
         if self._next + len(tokens) + 1 > CAPACITY:
             self._full, self._next = self._next, 1
         first, last = self._next, self._next + len(tokens)
-        self._ring[first:last] = tokens
-        self._ring[last] = _END
+        self.ring[first:last] = tokens
+        self.ring[last] = END
         self._next = last + 1
         runs = np.lib.stride_tricks.sliding_window_view(tokens.view(np.uint32), RUN)
         mixed = (runs * np.array(_FACTORS, np.uint32)).sum(-1, dtype=np.uint32)
@@ -45,27 +47,24 @@ class Recall:
 
     def texts(self) -> np.ndarray:
         """All that is remembered, the oldest first, each text with -1 behind it; int32 [n]."""
-        old, new = self._ring[self._next : self._full], self._ring[1 : self._next]
-        whole = np.flatnonzero(old == _END)[:1] + 1  # the oldest may be overwritten in part
+        old, new = self.ring[self._next : self._full], self.ring[1 : self._next]
+        whole = np.flatnonzero(old == END)[:1] + 1  # the oldest may be overwritten in part
         return np.concatenate([old[int(whole[0]) :] if len(whole) else old[:0], new])
 
     def read(self, texts: np.ndarray) -> None:
         """Remember what `texts` gave, int32 [n]."""
-        for text in np.split(texts, np.flatnonzero(texts == _END) + 1):
+        for text in np.split(texts, np.flatnonzero(texts == END) + 1):
             if len(text) > RUN:
-                self.add(text[:-1] if text[-1] == _END else text)
+                self.add(text[:-1] if text[-1] == END else text)
 
-    def guess(self, tokens: np.ndarray, num_known: int, limit: int) -> tuple[list[int], int]:
-        """What may follow tokens[:num_known], at most MAX_GUESS and `limit` tokens; and how
-        many tokens before it are the same at both places."""
+    def find(self, tokens: np.ndarray, num_known: int) -> tuple[int, int]:
+        """Where what may follow tokens[:num_known] stands in `ring`, and how many tokens before it
+        are the same; (0, 0): nowhere."""
         if num_known < RUN:
-            return [], 0
+            return 0, 0
         newest: list[int] = tokens[num_known - RUN : num_known].tolist()
         mixed = sum(map(operator.mul, newest, _FACTORS)) & _BITS
-        ring, end = self._ring, int(self._index[(mixed * _MIX & _BITS) >> _SHIFT])
-        if not end or ring[end - RUN : end].tolist() != newest:
-            return [], 0
-        found: list[int] = ring[end : end + min(limit, MAX_GUESS)].tolist()
-        if _END in found:
-            del found[found.index(_END) :]
-        return found, num_same(ring, end, tokens, num_known)
+        ring, end = self.ring, int(self._index[(mixed * _MIX & _BITS) >> _SHIFT])
+        if not end or ring[end] == END or ring[end - RUN : end].tolist() != newest:
+            return 0, 0
+        return end, num_same(ring, end, tokens, num_known)
