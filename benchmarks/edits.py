@@ -163,7 +163,7 @@ def edits() -> list[Ask]:
 def _edit(kind: str, number: int, wish: int) -> Ask:
     code = _CODES[number]
     asked = f"Repeat this code with one change. {_WISHES[number][wish]}\n\n{_FENCE}{code}```"
-    begun = _FENCE + "".join(code.splitlines(keepends=True)[:5])
+    begun = _FENCE + "\n".join(code.splitlines()[:3])  # an indent is one token with its newline
     return Ask(kind, _chat(asked) + begun, 320, {"temperature": 0, "stop": ["```"]})
 
 

@@ -13,7 +13,7 @@ from worker.engine.cost import StepCost
 from worker.engine.draft import Draft, HitRates, best_rows, gains
 from worker.engine.drafts.guesser import Drafting, Trial
 from worker.engine.engine import Engine
-from worker.engine.lookup import CHANGED, END, MAX_GUESS, Lookup, Trail
+from worker.engine.lookup import CHANGED, MAX_GUESS, Lookup, Trail
 
 
 def drafting_engine(backend: FakeBackend) -> Engine:
@@ -108,7 +108,7 @@ def test_what_repeats_goes_on_repeating() -> None:
     trail.begin(tokens, 7, 3, 12)
     assert trail.next(tokens, 12, 100) == ([8, 7, 1, 2, 3] * 10)[:MAX_GUESS]
     assert trail.next(tokens, 12, 2) == [8, 7]
-    trail.begin(np.array([5, 6, 7, END, 8], np.int32), 1, 1, 12)
+    trail.begin(np.array([5, 6, 7, -3, 8], np.int32), 1, 1, 12)
     assert trail.next(tokens, 12, 100) == [6, 7]
 
 

@@ -7,8 +7,9 @@ import pytest
 
 from tests.engine.driving import request, run, tokens_of
 from tests.support.fakes import FakeBackend, continuation
+from worker.account import NOBODY, Account, account_for
 from worker.engine.drafts.guesser import Drafting
-from worker.engine.drafts.recall import RUN, Recall
+from worker.engine.drafts.recall import RUN, Recall, owner_of
 from worker.engine.engine import Engine
 from worker.engine.lookup import Trail
 from worker.engine.sampling import SamplingParams
@@ -67,6 +68,23 @@ def test_what_is_remembered_can_be_read_again() -> None:
     assert followed(again, TEXT, 50) == followed(recall, TEXT, 50) == (TEXT[50:56].tolist(), 32)
     assert len(again.texts()) == len(recall.texts()) > 900_000
     Recall().read(Recall().texts())
+
+
+def test_texts_are_found_for_whose_they_are() -> None:
+    """One account's text is nothing to another's requests, also once it was read again; keys
+    without a name share theirs, and a name's batches are its own."""
+    recall, again = Recall(), Recall()
+    anna, bob = owner_of(Account("anna")), owner_of(Account("bob"))
+    user, other = (owner_of(account_for(name)) for name in "uv")
+    assert len({anna, bob, user, other, owner_of(NOBODY)}) == 5
+    assert owner_of(Account("anna", is_batch=True)) == anna
+    recall.add(TEXT, anna)
+    recall.add(TEXT + 1000, 0)
+    again.read(recall.texts())
+    for each in (recall, again):
+        assert each.find(TEXT, 50, anna)[1] == 32
+        assert not any(each.find(TEXT, 50, whose)[1] for whose in (bob, user, other, 0))
+        assert [each.find(TEXT + 1000, 50, whose)[1] for whose in (0, anna)] == [32, 0]
 
 
 def steps_of(engine: Engine, name: str, seed: int | None = None) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import numpy as np
 
 NGRAM = 3
-END = -1  # stands behind each of several texts
 MAX_GUESS = 48
 MOST_SAME = 32  # so many tokens in common say as much as more do
 # What a trail counts for behind one token that was another: see Trail.
@@ -29,7 +28,8 @@ class Trail:
     is right again, so it is not looked up anew. Behind one token that is another one it goes on as
     if that stood in the place of the text's: so edits do.
 
-    text  the sequence's own tokens, or those of others; None: nothing is repeated
+    text  the sequence's own tokens, or other texts, each with a negative number behind it; None:
+          nothing is repeated
     end   where the next token stands there
     same  how many tokens before it are the same at both places
     """
@@ -65,7 +65,9 @@ class Trail:
             return []
         if text is not tokens:
             found: list[int] = text[end : end + count].tolist()
-            return found[: found.index(END)] if END in found else found
+            if min(found, default=0) < 0:
+                del found[next(place for place, token in enumerate(found) if token < 0) :]
+            return found
         period: list[int] = tokens[end : min(end + count, num_known)].tolist()
         return (period * -(-count // len(period)))[:count]  # what repeats goes on repeating
 

@@ -24,7 +24,7 @@ from worker.engine.draft import (
 )
 from worker.engine.drafts.drafter import Drafter
 from worker.engine.drafts.heads import HeadBackend, HeadDrafter
-from worker.engine.drafts.recall import RUN, Recall
+from worker.engine.drafts.recall import RUN, Recall, owner_of
 from worker.engine.drafts.rounds import DraftBackend, Rounds
 from worker.engine.lookup import MAX_GUESS, MOST_SAME, Lookup
 from worker.engine.sequence import Sequence
@@ -80,7 +80,7 @@ class Drafting(NamedTuple):
     """What guesses tokens.
 
     looks_up  the sequence's own text is searched
-    recall    so is what was read and written lately; then nothing is guessed for what names a seed
+    recall    so is what its account read and wrote; then nothing is guessed for what names a seed
     model     a draft model; heads: of the model itself; at most one of them
     limits    how long and how unlikely guesses may be
     """
@@ -155,7 +155,8 @@ class Guesser:
         """It ended: what it read and wrote may be guessed in others."""
         if self._recall is not None and not sequence.prompt.media:
             first = max(0, sequence.cached_tokens - RUN)  # those before are known
-            self._recall.add(sequence.tokens[first : sequence.num_known])
+            known = sequence.tokens[first : sequence.num_known]
+            self._recall.add(known, owner_of(sequence.account))
 
     def empty(self) -> None:
         """What a draft model or heads hold is gone."""
@@ -215,7 +216,7 @@ class Guesser:
             if same > trail.same:
                 trail.begin(tokens, end, same, known)
             if self._recall is not None:
-                end, same = self._recall.find(tokens, known)
+                end, same = self._recall.find(tokens, known, owner_of(sequence.account))
                 if same > trail.same:
                     trail.begin(self._recall.ring, end, same, known)
         found = trail.next(tokens, known, most)

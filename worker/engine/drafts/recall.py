@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import operator
+from functools import lru_cache
 
 import numpy as np
 
-from worker.engine.lookup import END, num_same
+from worker.account import Account
+from worker.engine.lookup import num_same
 
 # So many tokens must be the same before what followed them is a guess.
 RUN = 8
@@ -18,19 +21,32 @@ _FACTORS = (
 _MIX, _BITS, _SHIFT = 0x2C1B3C6D, 0xFFFFFFFF, 12  # the upper bits of a product are mixed best
 
 
+@lru_cache(1024)
+def _number(name: str) -> int:
+    digest = hashlib.blake2b(name.encode(errors="surrogatepass"), digest_size=4).digest()
+    return int.from_bytes(digest) >> 1
+
+
+def owner_of(account: Account) -> int:
+    """A number of 31 bits for whose texts are whose; 0: keys without a name share theirs."""
+    return _number(name) if (name := account.name or account.user) else 0
+
+
 class Recall:
     """The newest tokens of all sequences in a ring, with an index of their runs of RUN tokens.
 
-    ring  int32 [CAPACITY]; END stands behind each text
+    What somebody's requests read and wrote is found for theirs only.
+
+    ring  int32 [CAPACITY]; behind each text a negative number, ~ the number of whose it is
     """
 
     def __init__(self) -> None:
-        self.ring = np.full(CAPACITY, END, np.int32)
+        self.ring = np.full(CAPACITY, -1, np.int32)
         self._index = np.zeros(CAPACITY, np.int32)  # hash of a run -> where it ends in the ring
         self._next = 1  # 0 in the index is: nothing
         self._full = 1  # where the ring began again
 
-    def add(self, tokens: np.ndarray) -> None:
+    def add(self, tokens: np.ndarray, whose: int = 0) -> None:
         """Remember a text, int32 [n]."""
         tokens = tokens[-(CAPACITY // 4) :]
         if len(tokens) <= RUN:
@@ -39,32 +55,34 @@ class Recall:
             self._full, self._next = self._next, 1
         first, last = self._next, self._next + len(tokens)
         self.ring[first:last] = tokens
-        self.ring[last] = END
+        self.ring[last] = ~whose
         self._next = last + 1
         runs = np.lib.stride_tricks.sliding_window_view(tokens.view(np.uint32), RUN)
         mixed = (runs * np.array(_FACTORS, np.uint32)).sum(-1, dtype=np.uint32)
-        self._index[mixed * np.uint32(_MIX) >> _SHIFT] = np.arange(first + RUN, last + 1)
+        places = (mixed + np.uint32(whose)) * np.uint32(_MIX) >> _SHIFT
+        self._index[places] = np.arange(first + RUN, last + 1)
 
     def texts(self) -> np.ndarray:
-        """All that is remembered, the oldest first, each text with -1 behind it; int32 [n]."""
+        """All that is remembered, the oldest first, each text with ~ whose it is behind it; int32
+        [n]."""
         old, new = self.ring[self._next : self._full], self.ring[1 : self._next]
-        whole = np.flatnonzero(old == END)[:1] + 1  # the oldest may be overwritten in part
+        whole = np.flatnonzero(old < 0)[:1] + 1  # the oldest may be overwritten in part
         return np.concatenate([old[int(whole[0]) :] if len(whole) else old[:0], new])
 
     def read(self, texts: np.ndarray) -> None:
         """Remember what `texts` gave, int32 [n]."""
-        for text in np.split(texts, np.flatnonzero(texts == END) + 1):
-            if len(text) > RUN:
-                self.add(text[:-1] if text[-1] == END else text)
+        for text in np.split(texts, np.flatnonzero(texts < 0) + 1):
+            if len(text) > RUN and text[-1] < 0:
+                self.add(text[:-1], ~int(text[-1]))
 
-    def find(self, tokens: np.ndarray, num_known: int) -> tuple[int, int]:
+    def find(self, tokens: np.ndarray, num_known: int, whose: int = 0) -> tuple[int, int]:
         """Where what may follow tokens[:num_known] stands in `ring`, and how many tokens before it
-        are the same; (0, 0): nowhere."""
+        are the same; (0, 0): nowhere in a text of theirs."""
         if num_known < RUN:
             return 0, 0
         newest: list[int] = tokens[num_known - RUN : num_known].tolist()
-        mixed = sum(map(operator.mul, newest, _FACTORS)) & _BITS
+        mixed = sum(map(operator.mul, newest, _FACTORS), whose)
         ring, end = self.ring, int(self._index[(mixed * _MIX & _BITS) >> _SHIFT])
-        if not end or ring[end] == END or ring[end - RUN : end].tolist() != newest:
+        if not end or ring[end] < 0 or ring[end - RUN : end].tolist() != newest:
             return 0, 0
         return end, num_same(ring, end, tokens, num_known)
