@@ -140,6 +140,17 @@ def test_a_trail_goes_on_behind_one_token_that_is_another(
     assert at_once.same == (0 if 60 in written[:-1] else same)
 
 
+def test_a_trail_ends_with_its_text() -> None:
+    """What stands behind another text's end is never repeated, whatever is written."""
+    text = np.array([1, 2, 3, 4, 5, 6, -1, 8, 9], np.int32)
+    for written in (7, 60, 8):
+        trail = Trail()
+        trail.begin(text, 6, 6, 6)
+        assert trail.next(text.copy(), 6, 3) == []
+        trail.follow(np.array([*range(1, 7), written], np.int32), 7)
+        assert trail.text is None
+
+
 @pytest.mark.parametrize(("per_row", "rate", "worth"), [(0.05, 0.9, True), (1.0, 0.5, False)])
 def test_only_where_it_pays(per_row: float, rate: float, worth: bool) -> None:
     """A guess is verified where the tokens that it saves outweigh the measured cost of its rows."""

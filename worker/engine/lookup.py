@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 NGRAM = 3
@@ -32,16 +34,21 @@ class Trail:
           nothing is repeated
     end   where the next token stands there
     same  how many tokens before it are the same at both places
+    until tokens in others' texts, ever, with which that place is another's, see `Recall`
     """
 
-    __slots__ = ("_known", "end", "same", "text")
+    __slots__ = ("_known", "end", "same", "text", "until")
 
     def __init__(self) -> None:
         self.text: np.ndarray | None = None
         self.end = self.same = self._known = 0
+        self.until = math.inf
 
-    def begin(self, text: np.ndarray, end: int, same: int, num_known: int) -> None:
+    def begin(
+        self, text: np.ndarray, end: int, same: int, num_known: int, until: float = math.inf
+    ) -> None:
         self.text, self.end, self.same, self._known = text, end, same, num_known
+        self.until = until
 
     def follow(self, tokens: np.ndarray, num_known: int) -> None:
         """Go on to where tokens[:num_known] lead."""
@@ -53,10 +60,14 @@ class Trail:
         old = text[end : end + added].tolist()
         if old == new:
             self.same += added
-        elif self.same > CHANGED and added > 0 and old[:-1] == new[:-1]:
+        elif self.same > CHANGED and old[:-1] == new[:-1] and old[-1:] > [-1]:
             self.same = CHANGED
         else:
-            self.text, self.same = None, 0
+            self.end_here()
+
+    def end_here(self) -> None:
+        """Nothing is repeated."""
+        self.text, self.same = None, 0
 
     def next(self, tokens: np.ndarray, num_known: int, limit: int) -> list[int]:
         """What may follow tokens[:num_known], at most MAX_GUESS and `limit` tokens."""

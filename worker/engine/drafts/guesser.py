@@ -210,15 +210,20 @@ class Guesser:
     def _copy(self, sequence: Sequence, draft: Draft, lookup: Lookup, most: int) -> bool:
         """Offer what followed the longest run of tokens that ends here, if there is one."""
         tokens, known, trail = sequence.tokens, sequence.num_known, draft.trail
+        recall = self._recall
+        if recall is not None and recall.written >= trail.until:
+            trail.end_here()
         trail.follow(tokens, known)
         if trail.same < MOST_SAME:
             end, same = lookup.find(tokens, known)
             if same > trail.same:
                 trail.begin(tokens, end, same, known)
-            if self._recall is not None:
-                end, same = self._recall.find(tokens, known, owner_of(sequence.account))
+            if recall is not None:
+                end, same = recall.find(tokens, known, owner_of(sequence.account))
                 if same > trail.same:
-                    trail.begin(self._recall.ring, end, same, known)
+                    trail.begin(recall.ring, end, same, known, recall.until(end))
+        if not trail.same:
+            return False  # most steps of a text that does not repeat itself
         found = trail.next(tokens, known, most)
         draft.offer("text", found, list(range(trail.same, trail.same + len(found))))
         return bool(found)

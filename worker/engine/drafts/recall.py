@@ -37,7 +37,8 @@ class Recall:
 
     What somebody's requests read and wrote is found for theirs only.
 
-    ring  int32 [CAPACITY]; behind each text a negative number, ~ the number of whose it is
+    ring     int32 [CAPACITY]; behind each text a negative number, ~ the number of whose it is
+    written  how far the ring has moved on since the start
     """
 
     def __init__(self) -> None:
@@ -45,6 +46,7 @@ class Recall:
         self._index = np.zeros(CAPACITY, np.int32)  # hash of a run -> where it ends in the ring
         self._next = 1  # 0 in the index is: nothing
         self._full = 1  # where the ring began again
+        self.written = 0
 
     def add(self, tokens: np.ndarray, whose: int = 0) -> None:
         """Remember a text, int32 [n]."""
@@ -52,15 +54,21 @@ class Recall:
         if len(tokens) <= RUN:
             return
         if self._next + len(tokens) + 1 > CAPACITY:
+            self.written += CAPACITY - self._next + 1
             self._full, self._next = self._next, 1
         first, last = self._next, self._next + len(tokens)
         self.ring[first:last] = tokens
         self.ring[last] = ~whose
         self._next = last + 1
+        self.written += len(tokens) + 1
         runs = np.lib.stride_tricks.sliding_window_view(tokens.view(np.uint32), RUN)
         mixed = (runs * np.array(_FACTORS, np.uint32)).sum(-1, dtype=np.uint32)
         places = (mixed + np.uint32(whose)) * np.uint32(_MIX) >> _SHIFT
         self._index[places] = np.arange(first + RUN, last + 1)
+
+    def until(self, end: int) -> int:
+        """With so much `written` another text may stand at this place."""
+        return self.written + (end - self._next) % CAPACITY
 
     def texts(self) -> np.ndarray:
         """All that is remembered, the oldest first, each text with ~ whose it is behind it; int32
