@@ -20,6 +20,7 @@ import os
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -81,8 +82,11 @@ def ask(server: VectorServer, asked: Sequence[Ask]) -> Taken:
 def lists(names: Sequence[str], most: int) -> Iterator[list[Ask]]:
     """What is asked: one request, or several at once; at most so many of each kind."""
     for name, made in (("edits", edits), ("calls", calls), ("prose", prose)):
-        if name in names:
-            yield from ([each] for each in made()[:most])
+        count = Counter[str]()
+        for each in made() if name in names else ():
+            count[each.kind] += 1
+            if count[each.kind] <= most:
+                yield [each]
     if "prose8" in names:
         yield [each._replace(kind="prose8") for each in prose()]
 
