@@ -6,11 +6,12 @@ auto, ngram, none  the worker with this --draft
 spec-default       llama-server with the flags that --llama-server-flags names
 before             the worker of the checkout that --baseline names, as `auto`
 
-All servers stay, and take turns request by request, in an order that changes. For each kind of
-request and way: tokens written, steps, rows that were verified and of these accepted, seconds of
-the clock and of the server's CPU time. Then the quotients of seconds for each token, way / auto:
-of the sums, and the least and the greatest of single requests. Above 1 `auto` is faster. A server
-may count the first token of an answer as a step or not, so all count one.
+All servers stay, and take turns request by request, in an order that changes; `none` and `ngram`
+get the first --few of each kind. For each kind of request and way: tokens written, steps, rows
+that were verified and of these accepted, seconds of the clock and of the server's CPU time. Then
+the quotients of seconds for each token, way / auto: of the sums, and the least and the greatest of
+single requests. Above 1 `auto` is faster. A server may count the first token of an answer as a
+step or not, so all count one.
 """
 
 from __future__ import annotations
@@ -60,6 +61,19 @@ class Taken(NamedTuple):
         return Taken(*(one + another for one, another in zip(self, other, strict=True)))
 
 
+class Pair(NamedTuple):
+    """What a way took, and what `auto` took of the same request."""
+
+    taken: Taken
+    ours: Taken
+
+
+# Kind of request -> way -> what its requests took.
+Found = dict[str, dict[str, list[Pair]]]
+# These get all requests.
+PEERS = ("auto", "spec-default", "before")
+
+
 def ask(server: VectorServer, asked: Sequence[Ask]) -> Taken:
     """All at once."""
 
@@ -92,35 +106,36 @@ def lists(names: Sequence[str], most: int) -> Iterator[list[Ask]]:
 
 
 def measure(
-    servers: dict[str, VectorServer], asked: Sequence[list[Ask]], *, each: bool
-) -> dict[str, dict[str, list[Taken]]]:
-    """Kind -> way -> what its requests took. each: print each request's counts"""
-    found: dict[str, dict[str, list[Taken]]] = {}
-    ways = list(servers)
+    servers: dict[str, VectorServer], asked: Sequence[list[Ask]], few: int, *, each: bool
+) -> Found:
+    """Ask all. few: requests of each kind for ways that are no peers; each: print each request's
+    counts"""
+    found: Found = {}
     for number, several in enumerate(asked):
+        name = several[0].kind
+        kind = found.setdefault(name, {way: [] for way in servers})
+        ways = [way for way in servers if way in PEERS or len(kind[way]) < few]
         first = number % len(ways)
-        kind = found.setdefault(several[0].kind, {way: [] for way in ways})
-        for way in (*ways[first:], *ways[:first]):
-            taken = ask(servers[way], several)
-            kind[way].append(taken)
+        taken = {way: ask(servers[way], several) for way in (*ways[first:], *ways[:first])}
+        for way in ways:
+            kind[way].append(Pair(taken[way], taken[ways[0]]))
             if each:
-                print(f"  {number + 1:3} {_row(several[0].kind, way, taken)}", flush=True)
+                print(f"  {number + 1:3} {_row(name, way, taken[way])}", flush=True)
     return found
 
 
-def table(found: dict[str, dict[str, list[Taken]]]) -> Iterator[str]:
+def table(found: Found) -> Iterator[str]:
     """The counts, and the quotients."""
     edited = [found[kind] for kind in ("edit", "another", "again") if kind in found]
-    ways = list(next(iter(found.values())))
     if edited:
-        found = found | {"all edits": {w: [t for kind in edited for t in kind[w]] for w in ways}}
+        together = {way: [p for kind in edited for p in kind[way]] for way in edited[0]}
+        found = found | {"all edits": together}
     yield _HEAD
     for kind, by_way in found.items():
-        sums = {way: sum(taken[1:], taken[0]) for way, taken in by_way.items()}
-        for way, total in sums.items():
-            single = [_quotient(*pair) for pair in zip(by_way[way], by_way[ways[0]], strict=True)]
-            wall, cpu = _quotient(total, sums[ways[0]])
-            low, high = (f(q[0] for q in single) for f in (min, max))
+        for way, pairs in by_way.items():
+            total, ours = (sum(taken[1:], taken[0]) for taken in zip(*pairs, strict=True))
+            wall, cpu = _quotient(total, ours)
+            low, high = (f(_quotient(*pair)[0] for pair in pairs) for f in (min, max))
             yield f"{_row(kind, way, total)} {wall:7.3f} ({low:.2f} to {high:.2f}) {cpu:7.3f}"
 
 
@@ -151,6 +166,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--ways", default="auto,none,spec-default,ngram,before")
     parser.add_argument("--kinds", default="edits,calls,prose,prose8")
     parser.add_argument("--most", type=int, default=12, help="requests of each kind")
+    parser.add_argument("--few", type=int, default=1, help="of each kind for `none` and `ngram`")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--each", action="store_true", help="print each request's counts")
     given = parser.parse_args(argv)
@@ -178,7 +194,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 wait(servers[way].url)
             time.sleep(SETTLED_S)
             asked = list(lists(given.kinds.split(","), given.most))
-            found = measure(servers, asked, each=given.each)
+            found = measure(servers, asked, given.few, each=given.each)
         for line in table(found):
             print(line)
         print(f"load {os.getloadavg()[0]:.1f}", flush=True)

@@ -168,10 +168,10 @@ def _edit(kind: str, number: int, wish: int) -> Ask:
 
 
 def calls() -> list[Ask]:
-    """Of four agents: each reads a file, writes it with a change, and tests it."""
+    """Of two agents: each reads a file, writes it with a change, and tests it."""
     system = _CALLING + "\n".join(map(json.dumps, _TOOLS))
     asked: list[Ask] = []
-    for number, code in enumerate(_CODES):
+    for number, code in enumerate(_CODES[:2]):
         said = f"<|im_start|>system\n{system}<|im_end|>\n"
         path = f"src/part_{number}.py"
         written = code.replace("return", "return  # checked:", 1)
@@ -191,8 +191,8 @@ def calls() -> list[Ask]:
 
 
 def prose() -> list[Ask]:
-    """Eight texts of 96 tokens, drawn."""
-    return [Ask("prose", _chat(text), 96, DRAWN) for text in _STORIES]
+    """Eight texts of 64 tokens, drawn."""
+    return [Ask("prose", _chat(text), 64, DRAWN) for text in _STORIES]
 
 
 def _chat(text: str) -> str:

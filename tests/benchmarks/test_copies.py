@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.copies import Taken, ask, lists, table
+from benchmarks.copies import Pair, Taken, ask, lists, table
 from benchmarks.edits import Ask, calls, edits, prose
 from benchmarks.embeddings import VectorServer
 from tests.support.programs.processes import serving
@@ -35,16 +35,19 @@ def test_so_many_of_each_kind(names: list[str], most: int, counts: list[int]) ->
 
 def test_the_table_compares_seconds_for_a_token() -> None:
     """A way that takes twice as long for twice the text is as fast; the sums count, not the mean of
-    the requests."""
+    the requests, and of `auto` those that the way had too."""
     ours = [Taken(100, 60, 50, 1.0, 2.0), Taken(100, 0, 0, 3.0, 4.0)]
     theirs = [Taken(200, 80, 70, 2.0, 4.0), Taken(100, 0, 0, 6.0, 16.0)]
-    lines = list(table({"edit": {"auto": ours, "other": theirs}}))
+    both = [Pair(*pair) for pair in zip(theirs, ours, strict=True)]
+    few = [Pair(Taken(100, 100, 0, 4.0, 2.0), ours[0])]
+    alone = [Pair(each, each) for each in ours]
+    lines = list(table({"edit": {"auto": alone, "other": both, "few": few}}))
     assert (
         lines[1].split() == "edit auto 200 150 60 50 4.00 6.00 1.000 (1.00 to 1.00) 1.000".split()
     )
     quotients = "1.333 (1.00 to 2.00) 2.222"
     assert lines[2].split() == f"edit other 300 230 80 70 8.00 20.00 {quotients}".split()
-    assert [line.split()[:2] for line in lines[3:]] == [["all", "edits"]] * 2
+    assert [line.split()[:2] for line in lines[4:]] == [["all", "edits"]] * 3
 
 
 def test_a_worker_counts_what_it_guessed() -> None:
