@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -56,9 +56,11 @@ class Taken(NamedTuple):
     def steps(self) -> int:
         return self.tokens - self.right
 
-    def __add__(self, other: object) -> Taken:
-        assert isinstance(other, Taken)
-        return Taken(*(one + another for one, another in zip(self, other, strict=True)))
+
+def total(several: Iterable[Taken]) -> Taken:
+    """Of all together."""
+    tokens, guessed, right, wall, cpu = zip(*several, strict=True)
+    return Taken(sum(tokens), sum(guessed), sum(right), sum(wall), sum(cpu))
 
 
 class Pair(NamedTuple):
@@ -86,11 +88,9 @@ def ask(server: VectorServer, asked: Sequence[Ask]) -> Taken:
     with ThreadPoolExecutor(len(asked)) as pool:
         found = list(pool.map(one, asked))
     wall, used = time.monotonic() - began, cpu_s(server.pid) - used
-    counts = (
-        sum(each.get(name, 0) for each in found)
-        for name in ("predicted_n", "draft_n", "draft_n_accepted")
-    )
-    return Taken(*counts, wall, used)
+    names = ("predicted_n", "draft_n", "draft_n_accepted")
+    tokens, guessed, right = (sum(each.get(name, 0) for each in found) for name in names)
+    return Taken(tokens, guessed, right, wall, used)
 
 
 def lists(names: Sequence[str], most: int) -> Iterator[list[Ask]]:
@@ -133,10 +133,10 @@ def table(found: Found) -> Iterator[str]:
     yield _HEAD
     for kind, by_way in found.items():
         for way, pairs in by_way.items():
-            total, ours = (sum(taken[1:], taken[0]) for taken in zip(*pairs, strict=True))
-            wall, cpu = _quotient(total, ours)
+            sums, ours = total(pair.taken for pair in pairs), total(pair.ours for pair in pairs)
+            wall, cpu = _quotient(sums, ours)
             low, high = (f(_quotient(*pair)[0] for pair in pairs) for f in (min, max))
-            yield f"{_row(kind, way, total)} {wall:7.3f} ({low:.2f} to {high:.2f}) {cpu:7.3f}"
+            yield f"{_row(kind, way, sums)} {wall:7.3f} ({low:.2f} to {high:.2f}) {cpu:7.3f}"
 
 
 _HEAD = (

@@ -6,6 +6,7 @@ Each is a raw prompt in ChatML whose answer is begun, because small models begin
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import NamedTuple
 
 _FENCE = "```python\n"
@@ -151,7 +152,7 @@ class Ask(NamedTuple):
     kind: str
     prompt: str
     most: int
-    fields: dict[str, object]
+    fields: Mapping[str, object]
 
 
 def edits() -> list[Ask]:
