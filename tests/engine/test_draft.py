@@ -13,7 +13,7 @@ from worker.engine.cost import StepCost
 from worker.engine.draft import Draft, HitRates, best_rows, gains
 from worker.engine.drafts.guesser import Drafting, Trial
 from worker.engine.engine import Engine
-from worker.engine.lookup import MAX_GUESS, Lookup
+from worker.engine.lookup import CHANGED, MAX_GUESS, Lookup, Trail
 
 
 def drafting_engine(backend: FakeBackend) -> Engine:
@@ -90,15 +90,65 @@ def test_dear_rows_are_not_drafted() -> None:
 
 
 def test_guess_is_what_followed_last() -> None:
-    """The guess continues the newest earlier place of the last three tokens, up to the limit, and
-    begins again where the text ends."""
+    """The newest earlier place of the last three tokens is found, also by an index that grew."""
     tokens = np.array([1, 2, 3, 9, 1, 2, 3, 8, 7, 1, 2, 3], np.int32)
     lookup, grown = Lookup(), Lookup()
-    repeated = ([8, 7, 1, 2, 3] * 10)[:MAX_GUESS]
-    assert lookup.guess(tokens, len(tokens), 100) == (repeated, 3)
-    assert lookup.guess(tokens, len(tokens), 2) == ([8, 7], 3)
-    guesses = [grown.guess(tokens, known, 100) for known in range(1, len(tokens) + 1)]
-    assert guesses[-1] == (repeated, 3)
+    assert lookup.find(tokens, len(tokens)) == (7, 3)
+    found = [grown.find(tokens, known) for known in range(1, len(tokens) + 1)]
+    assert found[-1] == (7, 3)
+    assert found[:6] == [(0, 0)] * 6
+
+
+def test_what_repeats_goes_on_repeating() -> None:
+    """A trail through the same text begins again where that ends, up to the limit; one through
+    others' texts ends with theirs."""
+    tokens = np.array([1, 2, 3, 9, 1, 2, 3, 8, 7, 1, 2, 3, 0, 0], np.int32)
+    trail = Trail()
+    assert trail.next(tokens, 12, 100) == []
+    trail.begin(tokens, 7, 3, 12)
+    assert trail.next(tokens, 12, 100) == ([8, 7, 1, 2, 3] * 10)[:MAX_GUESS]
+    assert trail.next(tokens, 12, 2) == [8, 7]
+    trail.begin(np.array([5, 6, 7, -3, 8], np.int32), 1, 1, 12)
+    assert trail.next(tokens, 12, 100) == [6, 7]
+
+
+@pytest.mark.parametrize(
+    ("written", "same", "guess"),
+    [
+        ([], 6, [7, 8, 9]),
+        ([7, 8], 8, [9, 10, 11]),
+        ([7, 60], CHANGED, [9, 10, 11]),
+        ([60], CHANGED, [8, 9, 10]),
+        ([60, 8], CHANGED + 1, [9, 10, 11]),
+        ([60, 70], 0, []),
+    ],
+)
+def test_a_trail_goes_on_behind_one_token_that_is_another(
+    written: list[int], same: int, guess: list[int]
+) -> None:
+    """It counts less there, and two of them in a row end it, in one step or in several."""
+    text = np.arange(1, 20, dtype=np.int32)
+    tokens = np.array([*range(1, 7), *written], np.int32)
+    trail = Trail()
+    trail.begin(text, 6, 6, 6)
+    for known in range(6, len(tokens) + 1):
+        trail.follow(tokens, known)
+    assert (trail.same, trail.next(tokens, len(tokens), 3)) == (same, guess)
+    at_once = Trail()
+    at_once.begin(text, 6, 6, 6)
+    at_once.follow(tokens, len(tokens))
+    assert at_once.same == (0 if 60 in written[:-1] else same)
+
+
+def test_a_trail_ends_with_its_text() -> None:
+    """What stands behind another text's end is never repeated, whatever is written."""
+    text = np.array([1, 2, 3, 4, 5, 6, -1, 8, 9], np.int32)
+    for written in (7, 60, 8):
+        trail = Trail()
+        trail.begin(text, 6, 6, 6)
+        assert trail.next(text.copy(), 6, 3) == []
+        trail.follow(np.array([*range(1, 7), written], np.int32), 7)
+        assert trail.text is None
 
 
 @pytest.mark.parametrize(("per_row", "rate", "worth"), [(0.05, 0.9, True), (1.0, 0.5, False)])

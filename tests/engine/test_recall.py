@@ -7,13 +7,23 @@ import pytest
 
 from tests.engine.driving import request, run, tokens_of
 from tests.support.fakes import FakeBackend, continuation
+from worker.account import NOBODY, Account, account_for
 from worker.engine.drafts.guesser import Drafting
-from worker.engine.drafts.recall import RUN, Recall
+from worker.engine.drafts.recall import RUN, Recall, owner_of
 from worker.engine.engine import Engine
-from worker.engine.lookup import MAX_GUESS
+from worker.engine.lookup import Trail
 from worker.engine.sampling import SamplingParams
 
 TEXT = np.arange(100, 200, dtype=np.int32)
+
+
+def followed(recall: Recall, tokens: np.ndarray, num_known: int) -> tuple[list[int], int]:
+    """The six tokens, or fewer to the text's end, at the place found; how many were the same."""
+    end, same = recall.find(tokens, num_known)
+    trail = Trail()
+    if same:
+        trail.begin(recall.ring, end, same, num_known)
+    return trail.next(tokens, num_known, 6), same
 
 
 def test_what_followed() -> None:
@@ -22,12 +32,9 @@ def test_what_followed() -> None:
     recall.add(TEXT)
     recall.add(TEXT[:5])  # shorter than a run
     asked = np.concatenate([np.array([1, 2], np.int32), TEXT[10:30]])
-    guess, same = recall.guess(asked, len(asked), 6)
-    assert guess == TEXT[30:36].tolist()
-    assert same == 20
-    assert recall.guess(TEXT, 95, 100) == (TEXT[95:].tolist(), 32)
-    assert recall.guess(TEXT, 40, 100)[0] == TEXT[40 : 40 + MAX_GUESS].tolist()
-    assert recall.guess(TEXT, len(TEXT), 9)[0] == []
+    assert followed(recall, asked, len(asked)) == (TEXT[30:36].tolist(), 20)
+    assert followed(recall, TEXT, 95) == (TEXT[95:].tolist(), 32)
+    assert followed(recall, TEXT, len(TEXT)) == ([], 0)
 
 
 @pytest.mark.parametrize("asked", [TEXT[: RUN - 1], TEXT[::-1].copy(), TEXT[:RUN] + 1000])
@@ -35,7 +42,7 @@ def test_what_nobody_wrote(asked: np.ndarray) -> None:
     """Fewer tokens than a run, or others, bring nothing."""
     recall = Recall()
     recall.add(TEXT)
-    assert recall.guess(asked, len(asked), 9) == ([], 0)
+    assert recall.find(asked, len(asked)) == (0, 0)
 
 
 def test_the_newest_counts_and_the_oldest_is_forgotten() -> None:
@@ -44,11 +51,25 @@ def test_the_newest_counts_and_the_oldest_is_forgotten() -> None:
     recall.add(TEXT)
     other = np.concatenate([TEXT[:50], TEXT[:50] + 1000])
     recall.add(other)
-    assert recall.guess(TEXT, 50, 3)[0] == other[50:53].tolist()
+    assert followed(recall, TEXT, 50)[0] == other[50:56].tolist()
     rng = np.random.default_rng(1)
     for _ in range(12):
         recall.add(rng.integers(2000, 30_000, 100_000).astype(np.int32))
-    assert recall.guess(TEXT, 50, 3) == ([], 0)
+    assert recall.find(TEXT, 50) == (0, 0)
+
+
+def test_a_place_is_good_until_the_ring_comes_round() -> None:
+    """What stands at a place is the same text until as much was written as `until` said."""
+    recall, rng, overwritten = Recall(), np.random.default_rng(1), 0
+    for _ in range(5):
+        recall.add(TEXT)
+        (end, _), until = recall.find(TEXT, 50), recall.until(recall.find(TEXT, 50)[0])
+        assert recall.written < until
+        while recall.written < until:
+            assert recall.ring[end : end + 50].tolist() == TEXT[50:].tolist()
+            recall.add(rng.integers(2000, 30_000, 200_000).astype(np.int32))
+        overwritten += recall.ring[end : end + 50].tolist() != TEXT[50:].tolist()
+    assert overwritten > 2  # or what the ring leaves out at its end stood there
 
 
 def test_what_is_remembered_can_be_read_again() -> None:
@@ -58,9 +79,26 @@ def test_what_is_remembered_can_be_read_again() -> None:
         recall.add(rng.integers(2000, 30_000, 100_000).astype(np.int32))
     recall.add(TEXT)
     again.read(recall.texts())
-    assert again.guess(TEXT, 50, 9) == recall.guess(TEXT, 50, 9) == (TEXT[50:59].tolist(), 32)
+    assert followed(again, TEXT, 50) == followed(recall, TEXT, 50) == (TEXT[50:56].tolist(), 32)
     assert len(again.texts()) == len(recall.texts()) > 900_000
     Recall().read(Recall().texts())
+
+
+def test_texts_are_found_for_whose_they_are() -> None:
+    """One account's text is nothing to another's requests, also once it was read again; keys
+    without a name share theirs, and a name's batches are its own."""
+    recall, again = Recall(), Recall()
+    anna, bob = owner_of(Account("anna")), owner_of(Account("bob"))
+    user, other = (owner_of(account_for(name)) for name in "uv")
+    assert len({anna, bob, user, other, owner_of(NOBODY)}) == 5
+    assert owner_of(Account("anna", is_batch=True)) == anna
+    recall.add(TEXT, anna)
+    recall.add(TEXT + 1000, 0)
+    again.read(recall.texts())
+    for each in (recall, again):
+        assert each.find(TEXT, 50, anna)[1] == 32
+        assert not any(each.find(TEXT, 50, whose)[1] for whose in (bob, user, other, 0))
+        assert [each.find(TEXT + 1000, 50, whose)[1] for whose in (0, anna)] == [32, 0]
 
 
 def steps_of(engine: Engine, name: str, seed: int | None = None) -> int:

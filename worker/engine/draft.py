@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 
 from worker.engine.cost import StepCost
-from worker.engine.lookup import Lookup
+from worker.engine.lookup import Lookup, Trail
 
 # Where a guess comes from: earlier text of the sequence, or a second model or heads.
 DraftSource = Literal["text", "model"]
@@ -90,6 +90,7 @@ class Draft:
     source        where it comes from
     rates         share of guessed tokens that are right, by source, the newest count most
     lookup        the index of its own text; None: that is not looked up
+    trail         what it repeats
     num_drafted   guessed tokens whose rows were computed; num_accepted of them were right
     """
 
@@ -103,6 +104,7 @@ class Draft:
         "rates",
         "source",
         "tokens",
+        "trail",
     )
 
     def __init__(self, record: HitRates, *, looks_up: bool) -> None:
@@ -110,6 +112,7 @@ class Draft:
         self._marks: list[float] = []
         self._judged: dict[DraftSource, int] = {"text": 0, "model": 0}
         self.lookup = Lookup() if looks_up else None
+        self.trail = Trail()
         self.rates = dict(record.rates)
         self.source: DraftSource = "text"
         self.tokens: list[int] = []
@@ -133,7 +136,7 @@ class Draft:
         """The sequence took tokens back: what was looked up of them is not there."""
         self.shorten(0)
         if self.lookup is not None:
-            self.lookup = Lookup()
+            self.lookup, self.trail = Lookup(), Trail()
 
     def judge(self, place: int, token: int | None) -> bool:
         """Whether the guess at `place` was the token that was sampled there.

@@ -111,7 +111,7 @@ class Recalled:
             if not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= 4 * CAPACITY:
                 raise ValueError("it holds no tokens")
             texts = np.fromfile(path, np.int32)
-            if not len(texts) or texts.min() < -1 or texts.max() >= vocab_size:
+            if not len(texts) or texts.max() >= vocab_size:
                 raise ValueError("its tokens are those of another model")
             self.recall.read(texts)
         except FileNotFoundError:

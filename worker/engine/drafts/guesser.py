@@ -26,9 +26,9 @@ from worker.engine.drafts.assistant import AssistantBackend, AssistantDrafter
 from worker.engine.drafts.blocks import BlockDrafter
 from worker.engine.drafts.drafter import Drafter
 from worker.engine.drafts.heads import HeadBackend, HeadDrafter
-from worker.engine.drafts.recall import RUN, Recall
+from worker.engine.drafts.recall import RUN, Recall, owner_of
 from worker.engine.drafts.rounds import DraftBackend, Rounds
-from worker.engine.lookup import MAX_GUESS
+from worker.engine.lookup import MAX_GUESS, MOST_SAME, Lookup
 from worker.engine.sequence import Sequence
 
 # Guesses of a draft model: each token costs a round, so there are fewer than from the text. A block
@@ -83,7 +83,7 @@ class Drafting(NamedTuple):
     """What guesses tokens.
 
     looks_up  the sequence's own text is searched
-    recall    so is what was read and written lately; then nothing is guessed for what names a seed
+    recall    so is what its account read and wrote; then nothing is guessed for what names a seed
     model     a draft model; heads: of the model itself; assistant: that looks at its cells; at most
               one of them
     limits    how long and how unlikely guesses may be
@@ -163,7 +163,8 @@ class Guesser:
         """It ended: what it read and wrote may be guessed in others."""
         if self._recall is not None and not sequence.prompt.media:
             first = max(0, sequence.cached_tokens - RUN)  # those before are known
-            self._recall.add(sequence.tokens[first : sequence.num_known])
+            known = sequence.tokens[first : sequence.num_known]
+            self._recall.add(known, owner_of(sequence.account))
 
     def empty(self) -> None:
         """What a draft model or heads hold is gone."""
@@ -190,13 +191,7 @@ class Guesser:
             drafted.append((sequence, draft, room))
             if draft.lookup is not None:
                 most = min(room, self._longest_text)
-                found, same = draft.lookup.guess(sequence.tokens, sequence.num_known, most)
-                if same < RUN and self._recall is not None:
-                    recalled, run = self._recall.guess(sequence.tokens, sequence.num_known, most)
-                    found, same = (recalled, run) if recalled else (found, same)
-                if found:
-                    draft.offer("text", found, list(range(same, same + len(found))))
-                    is_found = True
+                is_found |= self._copy(sequence, draft, draft.lookup, most)
         if not is_found and self.rounds is None:
             return [1] * len(streams)  # most steps of a text that does not repeat itself
         is_trial = self._ask(drafted, len(streams), max_rows)
@@ -219,6 +214,27 @@ class Guesser:
         return _share_rows(
             [promised.get(s.draft, []) if s.draft else [] for s in streams], bound, count
         )
+
+    def _copy(self, sequence: Sequence, draft: Draft, lookup: Lookup, most: int) -> bool:
+        """Offer what followed the longest run of tokens that ends here, if there is one."""
+        tokens, known, trail = sequence.tokens, sequence.num_known, draft.trail
+        recall = self._recall
+        if recall is not None and recall.written >= trail.until:
+            trail.end_here()
+        trail.follow(tokens, known)
+        if trail.same < MOST_SAME:
+            end, same = lookup.find(tokens, known)
+            if same > trail.same:
+                trail.begin(tokens, end, same, known)
+            if recall is not None:
+                end, same = recall.find(tokens, known, owner_of(sequence.account))
+                if same > trail.same:
+                    trail.begin(recall.ring, end, same, known, recall.until(end))
+        if not trail.same:
+            return False  # most steps of a text that does not repeat itself
+        found = trail.next(tokens, known, most)
+        draft.offer("text", found, list(range(trail.same, trail.same + len(found))))
+        return bool(found)
 
     def _trial_rows(self, gained: Ordered[float], room: int) -> int:
         """Rows of a trial with guesses from the text, which do not promise to pay."""
