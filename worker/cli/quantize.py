@@ -20,6 +20,7 @@ from worker.cli.console import data_console, new_table, pairs, with_title, write
 from worker.cli.model import model_path
 from worker.cli.options import settings_from
 from worker.cli.progress import load_progress, stage_progress
+from worker.cli.stop_signals import raising_stop_signals
 from worker.demo import HELDOUT_PATH
 from worker.errors import BackendError, UsageError, quantity
 from worker.gguf.splits import open_header
@@ -47,9 +48,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "--ctx-size is for --fit SIZE, the memory of a worker.", hint="Leave it out."
         )
-    if arguments.fit is not None or arguments.bits is not None:
-        return _fit(arguments, settings, source)
-    return _quantize(arguments, settings, source)
+    is_fit = arguments.fit is not None or arguments.bits is not None
+    with raising_stop_signals():
+        return (_fit if is_fit else _quantize)(arguments, settings, source)
 
 
 def _quantize(arguments: argparse.Namespace, settings: Settings, source: Path) -> int:
