@@ -5,6 +5,7 @@ A stage is one job for a child process, which does it by its name (`measure/chil
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -21,7 +22,7 @@ from worker.bench.sections import (
     VectorSpeed,
 )
 from worker.bench.sizes import Sizes
-from worker.errors import WorkerError
+from worker.errors import DiskSpaceError, WorkerError
 from worker.settings import Settings
 
 _START_S = 0.6  # of a process, with its imports and a small model
@@ -80,7 +81,11 @@ def send_section(send: Callable[[StageFrame], None], work: Callable[[], object])
         send(Failure(code=error.code, message=str(error)))
     except OSError as error:
         place = f"{error.filename}: " if isinstance(error.filename, str) else ""
-        send(Failure(code="IO", message=f"{place}{error.strerror or error}."))
+        message, code = f"{place}{error.strerror or error}.", "IO"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            full = DiskSpaceError(message, hint="Free some room, or write to another disk.")
+            message, code = str(full), full.code
+        send(Failure(code=code, message=message))
     except MemoryError:
         send(Failure(code="DOES_NOT_FIT", message="There is not enough memory."))
 

@@ -29,7 +29,7 @@ from worker.bench.fit.jobs import MatrixJob, ProbeJob, WeighJob
 from worker.bench.fit.matrix import make_matrix
 from worker.bench.fit.probes import exchange, probe
 from worker.bench.fit.recipe import MixRecipe, digest, read_recipe, write_recipe
-from worker.bench.fit.room import weights_room
+from worker.bench.fit.room import fit_memory, weights_room
 from worker.bench.texts import split_texts
 from worker.demo import HELDOUT_PATH, MODEL_PATH
 from worker.errors import DiskSpaceError, UsageError
@@ -324,6 +324,14 @@ def test_a_size_that_no_mix_has_is_refused(imatrix: Path, tmp_path: Path) -> Non
     assert not list(tmp_path.iterdir())
 
 
+def test_a_text_without_a_part_to_measure_on_is_refused(tmp_path: Path) -> None:
+    """Before anything is computed, but not in a dry run."""
+    asked = msgspec.structs.replace(options(tmp_path / "fit.gguf"), texts=(TEXT[:3500],))
+    with pytest.raises(UsageError, match=r"text\.txt is too short: .* 5,000 characters"):
+        next(BestFit(asked).events())
+    next(BestFit(msgspec.structs.replace(asked, dry_run=True)).events())
+
+
 def test_a_full_disk_is_found_before_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -383,6 +391,18 @@ def test_the_context_leaves_its_rest_to_the_weights() -> None:
     assert nbytes > few > many > 0
     with pytest.raises(UsageError, match="--ctx-size"):
         weights_room(config, Settings(ctx_size=2048, parallel=1), 1 << 20)
+
+
+def test_the_memory_of_a_fit(tmp_path: Path) -> None:
+    """The weights and rows of logits at least; what is quantized counts as F16."""
+    config = load_config(MODEL_PATH)
+    plain, narrow = (
+        fit_memory(config, SETTINGS, window, is_quantized=False) for window in (512, 128)
+    )
+    assert 2 * config.n_params + 4 * 512 * config.vocab_size < narrow < plain
+    config = load_config(ggufs.write_llama(tmp_path / "q8.gguf", layers=1, encoding="Q8_0"))
+    more = [fit_memory(config, SETTINGS, 64, is_quantized=quantized) for quantized in (True, False)]
+    assert more[0] - more[1] == pytest.approx(2 * config.n_params - config.size_bytes, rel=0.1)
 
 
 def test_the_parts_of_an_estimate() -> None:

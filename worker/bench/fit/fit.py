@@ -40,6 +40,7 @@ from worker.bench.fit.jobs import (
 )
 from worker.bench.fit.recipe import FORMAT, MixRecipe, digest, write_recipe
 from worker.bench.fit.room import fit_memory
+from worker.bench.quality.reference import ENTRY_BYTES, MAX_BYTES
 from worker.bench.sections import Divergence
 from worker.bench.texts import split_texts
 from worker.errors import BackendError, ModelFileError, UsageError
@@ -57,6 +58,8 @@ from worker.model.config import ModelConfig, load_config
 from worker.settings import Settings
 
 CHUNK = 512
+_CHARACTERS = 4  # of a token, about
+_LEAST_MEASURED = 1000  # characters
 _EMBEDDING = "token_embd.weight"
 _COPIES = 2  # of the size that are on the disk at once: the fit and a preset
 _KEY_BYTES = 2048  # of the keys that a file gets beside those of its source
@@ -248,6 +251,12 @@ class BestFit:
                 "follow.",
                 hint="Quantize it to a type, and compare types with `worker bench`.",
             )
+        if len(self._held_out) < _LEAST_MEASURED and not options.dry_run:
+            raise UsageError(
+                f"{options.dataset} is too short: two thirds of it choose the fit, and one "
+                "measures it.",
+                hint="Pass a longer --text, of 5,000 characters or more.",
+            )
         if self.is_quantized and not options.allow_requantize:
             raise UsageError(
                 f"{options.source.name} is already quantized, and doing it twice loses quality "
@@ -310,7 +319,11 @@ class BestFit:
         """Raises DiskSpaceError if what is written has no room."""
         options = self._options
         plain = 2 * sum(self._elements().values()) if self.is_quantized else 0
-        made = 0 if options.dry_run else _COPIES * self.bytes_of(options.bits, options.nbytes)
+        made = 0
+        if not options.dry_run:
+            scored = len(self._held_out) // _CHARACTERS // 2
+            rows = min(scored * self.config.vocab_size * ENTRY_BYTES, MAX_BYTES)
+            made = _COPIES * self.bytes_of(options.bits, options.nbytes) + rows
         if plain + made:
             check_room(options.target.parent, plain + made, options.target.name)
 
