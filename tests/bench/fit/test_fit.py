@@ -32,12 +32,13 @@ from worker.bench.fit.recipe import MixRecipe, digest, read_recipe, write_recipe
 from worker.bench.fit.room import fit_memory, weights_room
 from worker.bench.texts import split_texts
 from worker.demo import HELDOUT_PATH, MODEL_PATH
-from worker.errors import DiskSpaceError, UsageError
+from worker.errors import DiskSpaceError, DoesNotFitError, UsageError
 from worker.gguf.imatrix import Collected, Sums, read_imatrix, write_imatrix
 from worker.gguf.quant import ENCODINGS
 from worker.gguf.splits import open_header
 from worker.llama.quantize.target import quantize
 from worker.llama.rounding import NUMBERS, encode, round_rows
+from worker.machine import Memory
 from worker.model.config import load_config
 from worker.settings import Settings
 
@@ -330,6 +331,16 @@ def test_a_text_without_a_part_to_measure_on_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"text\.txt is too short: .* 5,000 characters"):
         next(BestFit(asked).events())
     next(BestFit(msgspec.structs.replace(asked, dry_run=True)).events())
+
+
+def test_little_memory_is_found_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says what is needed."""
+    few = Memory(total=64 << 20, available=32 << 20)
+    monkeypatch.setattr("worker.machine.memory", lambda: few)
+    with pytest.raises(DoesNotFitError, match=r"needs 1\d\d\.\d MiB of memory, 32\.0 MiB are"):
+        next(BestFit(options(tmp_path / "fit.gguf")).events())
 
 
 def test_a_full_disk_is_found_before_the_work(

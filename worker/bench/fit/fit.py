@@ -14,6 +14,7 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
+from worker import machine
 from worker.bench.fit.choice import smallest
 from worker.bench.fit.estimate import (
     ALIGNMENT,
@@ -43,7 +44,7 @@ from worker.bench.fit.room import fit_memory
 from worker.bench.quality.reference import ENTRY_BYTES, MAX_BYTES
 from worker.bench.sections import Divergence
 from worker.bench.texts import split_texts
-from worker.errors import BackendError, ModelFileError, UsageError
+from worker.errors import BackendError, DoesNotFitError, ModelFileError, UsageError
 from worker.files import check_room
 from worker.gguf.header import Header, TensorInfo
 from worker.gguf.imatrix import read_collected, read_imatrix
@@ -202,6 +203,7 @@ class BestFit:
         self._check()
         self.check_size(self.bytes_of(options.bits, options.nbytes))
         self._check_room()
+        self._check_memory()
         with tempfile.TemporaryDirectory(
             prefix=".gguf-worker-", dir=options.target.parent
         ) as scratch:
@@ -326,6 +328,22 @@ class BestFit:
             made = _COPIES * self.bytes_of(options.bits, options.nbytes) + rows
         if plain + made:
             check_room(options.target.parent, plain + made, options.target.name)
+
+    def _memory(self) -> int:
+        """The most that a process of it holds."""
+        return fit_memory(
+            self.config, self._options.settings, self._window, is_quantized=self.is_quantized
+        )
+
+    def _check_memory(self) -> None:
+        """Raises DoesNotFitError, before a quantized source is written as F16."""
+        need, have = self._memory(), machine.memory().available
+        if need > have:
+            raise DoesNotFitError(
+                f"Finding a mix of {self._options.source.name} needs {human_bytes(need)} of "
+                f"memory, {human_bytes(have)} are available.",
+                hint="Free some, or quantize to a type, such as Q4_K_M.",
+            )
 
     @functools.cached_property
     def _tensors(self) -> dict[str, TensorInfo]:
@@ -495,10 +513,7 @@ class BestFit:
         told = f"about {minutes(expected)}"
         if expected > _LONGER * options.seconds:
             told += f" instead of {minutes(options.seconds)}, which is the least for this model"
-        memory = fit_memory(
-            self.config, options.settings, self._window, is_quantized=self.is_quantized
-        )
-        return f"{told}, and {human_bytes(memory)} of memory at most"
+        return f"{told}, and {human_bytes(self._memory())} of memory at most"
 
     def _groups(self, candidates: Mapping[str, tuple[str, ...]]) -> tuple[dict[str, str], ...]:
         """Tensors that share a factor: of one kind, in neighbouring layers, as many groups as
