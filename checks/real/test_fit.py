@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from worker.bench.fit.fit import BestFit, FitOptions, FitReport, matrix_beside, recipe_beside
 from worker.bench.fit.recipe import read_recipe
+from worker.child import command
 from worker.demo import HELDOUT_PATH, MODEL_PATH
 from worker.gguf.splits import open_header
 from worker.llama.quantize.target import quantize
 from worker.model.config import load_config
 from worker.settings import Settings
+
+_PEAK = """
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+
+
+def test_a_fit_stays_within_its_memory(tmp_path: Path) -> None:
+    """No process of it holds more than what it said."""
+    words = ["quantize", str(MODEL_PATH), str(tmp_path / "fit.gguf"), "--bits", "4.5", "--dry-run"]
+    done = subprocess.run(
+        [sys.executable, "-c", _PEAK, *command("worker", *words, "--time", "10s", "-t", "1")],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    told = re.search(r"([\d.]+) MiB of memory at most", done.stderr)
+    assert told is not None
+    assert int(done.stdout) / 1024 <= float(told[1])
 
 
 def test_a_fit_is_written_measured_and_made_again(tmp_path: Path) -> None:

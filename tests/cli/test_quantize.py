@@ -152,3 +152,20 @@ def test_a_fit_that_makes_no_sense(
     assert main(["quantize", str(source), str(out / "m.gguf"), *more]) != 0
     assert told in capsys.readouterr().err
     assert not list(out.iterdir())
+
+
+def test_an_interrupted_fit_names_its_matrix(
+    source: Path, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It can be passed with --imatrix; a dry run leaves none."""
+
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt(143)
+
+    monkeypatch.setattr("worker.cli.quantize._follow", interrupt)
+    target, matrix = out / "m.gguf", out / "m.imatrix.gguf"
+    matrix.touch()
+    for words, named in (([], True), (["--dry-run"], False), (["--imatrix", str(matrix)], False)):
+        assert main(["quantize", str(source), str(target), "--bits", "4.3", *words]) == 143
+        told = capsys.readouterr().err
+        assert ("is kept: pass it with --imatrix" in told) == named

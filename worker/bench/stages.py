@@ -5,6 +5,7 @@ A stage is one job for a child process, which does it by its name (`measure/chil
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -21,12 +22,11 @@ from worker.bench.sections import (
     VectorSpeed,
 )
 from worker.bench.sizes import Sizes
-from worker.errors import WorkerError
+from worker.errors import DiskSpaceError, WorkerError
 from worker.settings import Settings
 
 _START_S = 0.6  # of a process, with its imports and a small model
 _QUANTISE_PER_S, _LOAD_PER_S = 40e6, 1.5e9  # weights, bytes
-_ROUND_PER_S = 1e6  # weights that a fit's probes round; its encodings of 3 bits search for theirs
 
 T = TypeVar("T")
 
@@ -81,7 +81,11 @@ def send_section(send: Callable[[StageFrame], None], work: Callable[[], object])
         send(Failure(code=error.code, message=str(error)))
     except OSError as error:
         place = f"{error.filename}: " if isinstance(error.filename, str) else ""
-        send(Failure(code="IO", message=f"{place}{error.strerror or error}."))
+        message, code = f"{place}{error.strerror or error}.", "IO"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            full = DiskSpaceError(message, hint="Free some room, or write to another disk.")
+            message, code = str(full), full.code
+        send(Failure(code=code, message=message))
     except MemoryError:
         send(Failure(code="DOES_NOT_FIT", message="There is not enough memory."))
 
@@ -92,7 +96,8 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     weights, size      of the model: how many, and bytes of the file
     loads              of the file, cold and warm each
     test_s, scoring_s  seconds of computing: a test of speed, and the text
-    fit_s              seconds that finding what tensors harm may take
+    fit_s, mix_s       seconds of computing: what tensors harm, and one fit beside presets
+    round_s            seconds in which a fit rounds all weights once
     """
 
     weights: int
@@ -101,6 +106,8 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     test_s: float
     scoring_s: float
     fit_s: float = 0.0
+    mix_s: float = 0.0
+    round_s: float = 0.0
 
     @property
     def start_s(self) -> float:
@@ -130,8 +137,8 @@ class BenchStage(msgspec.Struct, Generic[T], frozen=True):
 MACHINE = BenchStage("machine", Machine, lambda _: 1.0)
 QUANTISE = BenchStage("quantise", int, lambda cost: cost.weights / _QUANTISE_PER_S)
 # The two of a fit: what tensors harm, once for all fits; and the mix for a size, and its file.
-ESTIMATE = BenchStage("estimate", float, lambda cost: cost.fit_s + cost.weights / _ROUND_PER_S)
-FIT = BenchStage("fit", int, lambda cost: cost.fit_s / 8 + 2 * cost.weights / _ROUND_PER_S)
+ESTIMATE = BenchStage("estimate", float, lambda c: 4 * c.start_s + c.fit_s + c.round_s)
+FIT = BenchStage("fit", int, lambda c: 2 * c.start_s + c.mix_s + 4 * c.round_s)
 PROBE = BenchStage("probe", TokenCost, lambda _: 1.0)
 LOAD = BenchStage("load", LoadTimes, lambda c: _START_S + 3 * c.loads * c.size / _LOAD_PER_S)
 SPEED = BenchStage("speed", BareSpeed, lambda cost: cost.start_s + cost.test_s)

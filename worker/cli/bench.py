@@ -31,6 +31,7 @@ from worker.bench.report.documents import write_report
 from worker.bench.report.verdict import DEFAULT_MAX_KLD
 from worker.bench.run.bench import Bench
 from worker.bench.run.cache import DEFAULT_BYTES, BenchCache
+from worker.bench.run.fits import check_sizes
 from worker.bench.sizes import EFFORTS
 from worker.cli.bench_cells import compare as compare_cells
 from worker.cli.bench_decisions import compare
@@ -180,6 +181,7 @@ def _plan(arguments: argparse.Namespace) -> tuple[BenchPlan, bool]:
         max_kld=max_kld,
         fresh=arguments.fresh,
     )
+    check_sizes(plan)
     return plan, makes_vectors
 
 

@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
                 now = time.monotonic()
                 if first is None:
                     first = now, share
-                elif first[1] > 0:
+                elif first[1] >= 0:
                     whole = (now - first[0]) / (share - first[1]) * (1 - share) + now - begun
                     sys.stderr.write(f"about {_time(whole)} in all\n")
                     first = now, -1.0

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from worker import machine
-from worker.bench.fit.fit import At, BestFit, FitOptions, FitReport
+from worker.bench.fit.fit import At, BestFit, FitOptions, FitReport, matrix_beside
 from worker.bench.fit.recipe import read_recipe
 from worker.bench.fit.room import weights_room
 from worker.bench.plan import GENERAL_TEXT, open_corpus
@@ -20,6 +20,7 @@ from worker.cli.console import data_console, new_table, pairs, with_title, write
 from worker.cli.model import model_path
 from worker.cli.options import settings_from
 from worker.cli.progress import load_progress, stage_progress
+from worker.cli.stop_signals import raising_stop_signals
 from worker.demo import HELDOUT_PATH
 from worker.errors import BackendError, UsageError, quantity
 from worker.gguf.splits import open_header
@@ -47,9 +48,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "--ctx-size is for --fit SIZE, the memory of a worker.", hint="Leave it out."
         )
-    if arguments.fit is not None or arguments.bits is not None:
-        return _fit(arguments, settings, source)
-    return _quantize(arguments, settings, source)
+    is_fit = arguments.fit is not None or arguments.bits is not None
+    with raising_stop_signals():
+        return (_fit if is_fit else _quantize)(arguments, settings, source)
 
 
 def _quantize(arguments: argparse.Namespace, settings: Settings, source: Path) -> int:
@@ -111,16 +112,11 @@ def _fit(arguments: argparse.Namespace, settings: Settings, source: Path) -> int
         allow_requantize=arguments.allow_requantize,
         replace=arguments.force,
     )
-    report: FitReport | None = None
-    with stage_progress() as show, contextlib.closing(BestFit(options).events()) as events:
-        for event in events:
-            if isinstance(event, FitReport):
-                report = event
-            elif isinstance(event, At):
-                show(event.doing, event.share)
-            else:
-                sys.stderr.write(f"{event.text}\n")
-    assert report is not None
+    try:
+        report = _follow(options)
+    except KeyboardInterrupt:
+        _tell_kept(options)
+        raise
     if arguments.json:
         write_json(report)
     else:
@@ -134,6 +130,28 @@ def _fit(arguments: argparse.Namespace, settings: Settings, source: Path) -> int
             code="PRESET_IS_BETTER",
         )
     return 0
+
+
+def _follow(options: FitOptions) -> FitReport:
+    """Run the fit and show how far it is."""
+    report: FitReport | None = None
+    with stage_progress() as show, contextlib.closing(BestFit(options).events()) as events:
+        for event in events:
+            if isinstance(event, FitReport):
+                report = event
+            elif isinstance(event, At):
+                show(event.doing, event.share)
+            else:
+                sys.stderr.write(f"{event.text}\n")
+    assert report is not None
+    return report
+
+
+def _tell_kept(options: FitOptions) -> None:
+    """Name the matrix that an interrupted fit leaves."""
+    matrix = matrix_beside(options.target)
+    if options.imatrix is None and not options.dry_run and matrix.exists():
+        sys.stderr.write(f"{matrix} is kept: pass it with --imatrix to save its time.\n")
 
 
 def fit_table(report: FitReport) -> Any:

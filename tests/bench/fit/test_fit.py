@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from tests.support.models import architectures, ggufs
 from worker.bench.fit.estimate import Estimate, factors_of, kinds_for, large_probes, probe_groups
 from worker.bench.fit.fit import (
+    At,
     BestFit,
     FitOptions,
     FitReport,
@@ -27,15 +29,16 @@ from worker.bench.fit.jobs import MatrixJob, ProbeJob, WeighJob
 from worker.bench.fit.matrix import make_matrix
 from worker.bench.fit.probes import exchange, probe
 from worker.bench.fit.recipe import MixRecipe, digest, read_recipe, write_recipe
-from worker.bench.fit.room import weights_room
+from worker.bench.fit.room import fit_memory, weights_room
 from worker.bench.texts import split_texts
 from worker.demo import HELDOUT_PATH, MODEL_PATH
-from worker.errors import UsageError
+from worker.errors import DiskSpaceError, DoesNotFitError, UsageError
 from worker.gguf.imatrix import Collected, Sums, read_imatrix, write_imatrix
 from worker.gguf.quant import ENCODINGS
 from worker.gguf.splits import open_header
 from worker.llama.quantize.target import quantize
 from worker.llama.rounding import NUMBERS, encode, round_rows
+from worker.machine import Memory
 from worker.model.config import load_config
 from worker.settings import Settings
 
@@ -148,7 +151,7 @@ def test_all_sources_are_probed(write: Callable[[Path], Path], tmp_path: Path) -
     tensors = [
         each
         for each in header.tensors
-        if each.name in importance.entries and kinds_for(each, importance)
+        if each.name in importance.entries and kinds_for(each, importance.entries)
     ]
     assert len(tensors) > 7
     groups = tuple({each.name: kind for each in tensors} for kind in ("Q4_0", "Q8_0"))
@@ -180,6 +183,15 @@ def test_all_sources_are_probed(write: Callable[[Path], Path], tmp_path: Path) -
     assert not made.size
 
 
+def _outlook(events: list[Any]) -> int:
+    """Where among the events time and memory of the whole run are said."""
+    return next(
+        place
+        for place, event in enumerate(events)
+        if isinstance(event, Said) and re.fullmatch(r"about .* of memory at most", event.text)
+    )
+
+
 @pytest.mark.parametrize(
     ("write", "said", "stays"),
     [
@@ -190,7 +202,8 @@ def test_all_sources_are_probed(write: Callable[[Path], Path], tmp_path: Path) -
 def test_what_a_fit_says_of_its_source(
     write: Callable[[Path], Path], said: list[str], stays: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """That it is quantized already, and which matrices stay as they are."""
+    """What it takes, once a chunk is computed; that it is quantized already, and which matrices
+    stay as they are."""
     model = write(tmp_path / "model.gguf")
     asked = msgspec.structs.replace(
         options(tmp_path / "fit.gguf", bits=7.0, dry_run=True, allow_requantize=True),
@@ -198,6 +211,8 @@ def test_what_a_fit_says_of_its_source(
     )
     *events, report = BestFit(asked).events()
     assert isinstance(report, FitReport)
+    done = [event.doing for event in events[: _outlook(events)] if isinstance(event, At)]
+    assert set(done) == {"measuring speed", "computing importance"}
     told = [event.text for event in events if isinstance(event, Said)]
     assert [text.partition(":")[0] for text in told if "source" in text] == said
     assert set(stays) <= set(report.unquantized)
@@ -296,11 +311,50 @@ def test_the_largest_harms_are_probed_in_each_encoding() -> None:
 
 
 def test_a_size_that_no_mix_has_is_refused(imatrix: Path, tmp_path: Path) -> None:
-    """It names the smallest one, and nothing is left."""
-    asked = options(tmp_path / "fit.gguf", bits=None, nbytes=1 << 20, imatrix=imatrix)
-    with pytest.raises(UsageError, match=r"smallest one takes 1\.\d MiB"):
-        report_of(asked)
+    """Before anything is computed it names the smallest one, which is possible; nothing is left."""
+    for matrix in (None, imatrix):
+        asked = options(tmp_path / "fit.gguf", bits=None, nbytes=1 << 20, imatrix=matrix)
+        with pytest.raises(UsageError, match=r"smallest one takes 1\.\d MiB") as refused:
+            next(BestFit(asked).events())
+        told = re.search(r"([\d.]+) bits per weight", str(refused.value))
+        assert told is not None
+        fit, least = BestFit(asked), float(told[1])
+        fit.check_size(fit.bytes_of(least, None))
+        with pytest.raises(UsageError, match="No mix of this model"):
+            fit.check_size(fit.bytes_of(least - 0.02, None))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_text_without_a_part_to_measure_on_is_refused(tmp_path: Path) -> None:
+    """Before anything is computed, but not in a dry run."""
+    asked = msgspec.structs.replace(options(tmp_path / "fit.gguf"), texts=(TEXT[:3500],))
+    with pytest.raises(UsageError, match=r"text\.txt is too short: .* 5,000 characters"):
+        next(BestFit(asked).events())
+    next(BestFit(msgspec.structs.replace(asked, dry_run=True)).events())
+
+
+def test_little_memory_is_found_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says what is needed."""
+    few = Memory(total=64 << 20, available=32 << 20)
+    monkeypatch.setattr("worker.machine.memory", lambda: few)
+    with pytest.raises(DoesNotFitError, match=r"needs 1\d\d\.\d MiB of memory, 32\.0 MiB are"):
+        next(BestFit(options(tmp_path / "fit.gguf")).events())
+
+
+def test_a_full_disk_is_found_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fit and a preset beside it must have room, not for a dry run."""
+
+    def free(_: Path) -> int:
+        return 1 << 20
+
+    monkeypatch.setattr("worker.files.free_bytes", free)
+    with pytest.raises(DiskSpaceError, match="fit"):
+        next(BestFit(options(tmp_path / "fit.gguf")).events())
+    next(BestFit(options(tmp_path / "fit.gguf", dry_run=True)).events())
 
 
 def test_a_matrix_of_another_model_is_refused(tmp_path: Path) -> None:
@@ -352,6 +406,18 @@ def test_the_context_leaves_its_rest_to_the_weights() -> None:
     assert nbytes > few > many > 0
     with pytest.raises(UsageError, match="--ctx-size"):
         weights_room(config, Settings(ctx_size=2048, parallel=1), 1 << 20)
+
+
+def test_the_memory_of_a_fit(tmp_path: Path) -> None:
+    """The weights and rows of logits at least; what is quantized counts as F16."""
+    config = load_config(MODEL_PATH)
+    plain, narrow = (
+        fit_memory(config, SETTINGS, window, is_quantized=False) for window in (512, 128)
+    )
+    assert 2 * config.n_params + 4 * 512 * config.vocab_size < narrow < plain
+    config = load_config(ggufs.write_llama(tmp_path / "q8.gguf", layers=1, encoding="Q8_0"))
+    more = [fit_memory(config, SETTINGS, 64, is_quantized=quantized) for quantized in (True, False)]
+    assert more[0] - more[1] == pytest.approx(2 * config.n_params - config.size_bytes, rel=0.1)
 
 
 def test_the_parts_of_an_estimate() -> None:

@@ -90,9 +90,16 @@ def test_the_process_keeps_what_there_is_when_it_is_closed(tmp_path: Path) -> No
     """The caller leaves after the first chunk: the file has whole chunks."""
     target = tmp_path / "matrix.gguf"
     shares = ask(job(target, chunk=128, chunks=20), MatrixMade)
-    next(shares)
+    assert next(shares) == 0
+    assert next(shares) > 0
     shares.close()
     assert 1 <= read_collected(target).chunks <= 20
+
+
+def test_a_matrix_ends_with_its_time(tmp_path: Path) -> None:
+    """Four chunks are always computed."""
+    made = finish(job(tmp_path / "matrix.gguf", chunk=64, chunks=20, seconds=0.0))
+    assert (made.chunks, made.wanted) == (4, 20)
 
 
 def test_experts_are_counted_one_by_one(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.support.models import ggufs
 from worker.bench.plan import BenchPlan, held_out_part, levels_of_source, open_corpus
 from worker.bench.run.cache import BenchCache
-from worker.bench.run.fits import Fits, fit_key
+from worker.bench.run.fits import Fits, check_sizes, fit_key
 from worker.bench.run.runner import Position, Runner
 from worker.bench.sections import FitChoice, TokenCost
 from worker.bench.stages import making
@@ -47,12 +47,27 @@ def test_sizes_share_one_estimate(tmp_path: Path) -> None:
         max_kld=0.05, time_s=10.0,
     )  # fmt: skip
     small, first, second, preset = levels[1:]
+    with pytest.raises(UsageError, match=r"smallest one takes .* [\d.]+ bits per weight"):
+        check_sizes(plan)
+    check_sizes(msgspec.structs.replace(plan, levels=(levels[0], first, second, preset)))
     names = [[stage.name for stage in making(plan, level)] for level in levels]
     assert names == [[], ["estimate", "fit"], ["fit"], ["fit"], ["quantise"]]
     assert plan.fits == (small, first, second)
     cache = BenchCache(tmp_path / "cache")
     with cache.lock(), cache.scratch():
         fits = Fits(Runner(cache, fresh=False), plan, TokenCost(read_s=1e-4, write_s=1e-3))
+        slow = TokenCost(read_s=0.01, write_s=1.0, text_tokens=10_000)
+        slower, quicker = (
+            Fits(Runner(cache, fresh=False), plan, cost).expected_s(8_000_000)
+            for cost in (slow, msgspec.structs.replace(slow, read_s=1e-6))
+        )
+        # Four chunks and nine probes of eight windows, or the share of the ten seconds.
+        assert quicker["fit_s"] == pytest.approx(1.6)
+        assert slower["fit_s"] == pytest.approx(0.01 * (4 * 512 + 9 * 8 * 256 * 1.5))
+        assert slower["mix_s"] == pytest.approx(0.01 * 4 * 8 * 256 * 1.5)
+        assert slower["round_s"] == pytest.approx(2.0)
+        bare = msgspec.structs.replace(plan, levels=(levels[0], preset))
+        assert Fits(Runner(cache, fresh=False), bare, slow).expected_s(8_000_000) == {}
         with pytest.raises(UsageError, match="No mix of this model takes"):
             ended(fits.write(small, tmp_path / "small.gguf"))
         for level in (first, second):

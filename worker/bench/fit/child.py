@@ -12,8 +12,15 @@ import select
 import msgspec
 
 from worker import log
-from worker.bench.fit.harm import weigh
-from worker.bench.fit.jobs import FitJob, MatrixJob, MixScoreJob, ProbeJob, WeighJob
+from worker.bench.fit.harm import rounding_seconds, weigh
+from worker.bench.fit.jobs import (
+    FitJob,
+    MatrixJob,
+    MixScoreJob,
+    ProbeJob,
+    RoundingSpeedJob,
+    WeighJob,
+)
 from worker.bench.fit.matrix import make_matrix
 from worker.bench.fit.probes import probe
 from worker.bench.fit.score import score_file
@@ -49,6 +56,8 @@ def main() -> None:
         match job:
             case MatrixJob():
                 return make_matrix(job, report, lambda: bool(waiting.poll(0)))
+            case RoundingSpeedJob():
+                return rounding_seconds(job)
             case WeighJob():
                 return weigh(job, report)
             case ProbeJob():

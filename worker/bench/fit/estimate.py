@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
 from worker.bench.fit.choice import EncodingOption, choose
 from worker.gguf.header import TensorInfo
-from worker.gguf.imatrix import Importance
 from worker.gguf.quant import ENCODINGS
 from worker.gguf.reader import align
 from worker.llama.rounding import NUMBERS
@@ -108,9 +107,12 @@ def quantized_part(encodings: Mapping[str, str]) -> dict[str, str]:
     return {name: kind for name, kind in encodings.items() if ENCODINGS[NUMBERS[kind]].quantized}
 
 
-def kinds_for(tensor: TensorInfo, importance: Importance) -> tuple[str, ...]:
-    """Encodings whose blocks fit the tensor's rows, and that llama.cpp makes of it."""
-    is_known = tensor.name in importance.entries
+def kinds_for(tensor: TensorInfo, known: Collection[str]) -> tuple[str, ...]:
+    """Encodings whose blocks fit the tensor's rows, and that llama.cpp makes of it.
+
+    known: tensors whose importance is
+    """
+    is_known = tensor.name in known
     return tuple(
         kind
         for kind in KINDS

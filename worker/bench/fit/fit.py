@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import tempfile
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 import numpy as np
 
+from worker import machine
 from worker.bench.fit.choice import smallest
 from worker.bench.fit.estimate import (
     ALIGNMENT,
@@ -27,18 +29,22 @@ from worker.bench.fit.estimate import (
     size_in,
 )
 from worker.bench.fit.jobs import (
+    FEWEST_CHUNKS,
     FitJob,
     MatrixJob,
     MatrixMade,
     MixScoreJob,
     ProbeJob,
+    RoundingSpeedJob,
     WeighJob,
     ask,
 )
 from worker.bench.fit.recipe import FORMAT, MixRecipe, digest, write_recipe
+from worker.bench.fit.room import fit_memory
+from worker.bench.quality.reference import ENTRY_BYTES, MAX_BYTES
 from worker.bench.sections import Divergence
 from worker.bench.texts import split_texts
-from worker.errors import BackendError, ModelFileError, UsageError
+from worker.errors import BackendError, DoesNotFitError, ModelFileError, UsageError
 from worker.files import check_room
 from worker.gguf.header import Header, TensorInfo
 from worker.gguf.imatrix import read_collected, read_imatrix
@@ -53,6 +59,10 @@ from worker.model.config import ModelConfig, load_config
 from worker.settings import Settings
 
 CHUNK = 512
+_CHARACTERS = 4  # of a token, about
+_LEAST_MEASURED = 1000  # characters
+_EMBEDDING = "token_embd.weight"
+_COPIES = 2  # of the size that are on the disk at once: the fit and a preset
 _KEY_BYTES = 2048  # of the keys that a file gets beside those of its source
 _PRESETS = (
     "IQ2_S",
@@ -85,7 +95,9 @@ _BITS_BELOW, _BITS_ABOVE = 1.3, 0.6  # of a preset's own encoding, beside the bi
 _ROWS = 128  # of a tensor that are rounded for the estimate
 _PROBE_WINDOW = 256
 _PROBE_WINDOWS = (8, 48)  # the fewest, and the most where each tensor has a probe of its own
-_PROBE_SHARE, _SCORE_SHARE = 0.4, 0.2  # of the time
+MATRIX_SHARE, PROBE_SHARE, _SCORE_SHARE = 0.4, 0.4, 0.2  # of the time
+_LONGER = 1.2  # times the time that was given, from which on it says so
+_KINDS_AT_LEAST = 8  # of matrices in a model, each with a probe
 _SLOWER = 1.5  # a probe beside the matrix, for a token
 _ORIGIN = "fit "  # of a matrix that a fit computed
 
@@ -114,7 +126,7 @@ class FitOptions(msgspec.Struct, frozen=True, kw_only=True):
     nbytes, bits  of the file, or bits per weight; one of the two
     texts         for the matrix, the probes and the measurement, each a part
     imatrix       None: it is computed, and kept beside the target
-    seconds       that the probes and the measurement should take, with the matrix
+    seconds       that the matrix, the probes and the measurement should take together
     """
 
     source: Path
@@ -180,6 +192,7 @@ class BestFit:
         self._window = min(CHUNK, self.config.context or CHUNK)
         self._token_s = 0.0  # of the matrix
         self._weight_s = 0.0  # of rounding
+        self._text_tokens = math.inf  # of the part for matrix and probes, as far as it is known
         self._probe_windows, self._more_probes = _PROBE_WINDOWS[0], 0
         self._plain = self._imatrix = options.source
 
@@ -188,6 +201,9 @@ class BestFit:
         all."""
         options, begun = self._options, time.monotonic()
         self._check()
+        self.check_size(self.bytes_of(options.bits, options.nbytes))
+        self._check_room()
+        self._check_memory()
         with tempfile.TemporaryDirectory(
             prefix=".gguf-worker-", dir=options.target.parent
         ) as scratch:
@@ -237,6 +253,12 @@ class BestFit:
                 "follow.",
                 hint="Quantize it to a type, and compare types with `worker bench`.",
             )
+        if len(self._held_out) < _LEAST_MEASURED and not options.dry_run:
+            raise UsageError(
+                f"{options.dataset} is too short: two thirds of it choose the fit, and one "
+                "measures it.",
+                hint="Pass a longer --text, of 5,000 characters or more.",
+            )
         if self.is_quantized and not options.allow_requantize:
             raise UsageError(
                 f"{options.source.name} is already quantized, and doing it twice loses quality "
@@ -274,19 +296,84 @@ class BestFit:
         assert bits is not None
         return int(bits * sum(self._elements().values()) / 8) + self._overhead()
 
-    def _check_size(
-        self,
-        fixed: int,
-        tensors: Mapping[str, TensorInfo],
-        candidates: Mapping[str, tuple[str, ...]],
-    ) -> None:
-        """Raises UsageError for a size that no mix has."""
-        wanted = self.bytes_of(self._options.bits, self._options.nbytes)
-        least = fixed + sum(
-            min(size_in(tensors[name], kind) for kind in kinds)
-            for name, kinds in candidates.items()
+    def check_size(self, nbytes: int) -> None:
+        """Raises UsageError for a size that no mix has, and for a matrix of another model; before
+        anything is computed."""
+        tensors, known = self._tensors, self._matrix_names()
+        least = self._fixed + sum(
+            min(size_in(tensor, kind) for kind in kinds_for(tensor, known))
+            for tensor in tensors.values()
         )
-        _check_least(wanted, least)
+        self._check_least(nbytes, least)
+
+    def _check_least(self, wanted: int, least: int) -> None:
+        if wanted < least:
+            weights = sum(self._elements().values())
+            bits = math.ceil(800 * (least - self._overhead()) / weights) / 100
+            raise UsageError(
+                f"No mix of this model takes {human_bytes(wanted)}: the smallest one takes "
+                f"{human_bytes(least)}, {bits:g} bits per weight.",
+                hint=f"Allow {bits:g} bits per weight or more.",
+                code="TOO_SMALL",
+            )
+
+    def _check_room(self) -> None:
+        """Raises DiskSpaceError if what is written has no room."""
+        options = self._options
+        plain = 2 * sum(self._elements().values()) if self.is_quantized else 0
+        made = 0
+        if not options.dry_run:
+            scored = len(self._held_out) // _CHARACTERS // 2
+            rows = min(scored * self.config.vocab_size * ENTRY_BYTES, MAX_BYTES)
+            made = _COPIES * self.bytes_of(options.bits, options.nbytes) + rows
+        if plain + made:
+            check_room(options.target.parent, plain + made, options.target.name)
+
+    def _memory(self) -> int:
+        """The most that a process of it holds."""
+        return fit_memory(
+            self.config, self._options.settings, self._window, is_quantized=self.is_quantized
+        )
+
+    def _check_memory(self) -> None:
+        """Raises DoesNotFitError, before a quantized source is written as F16."""
+        need, have = self._memory(), machine.memory().available
+        if need > have:
+            raise DoesNotFitError(
+                f"Finding a mix of {self._options.source.name} needs {human_bytes(need)} of "
+                f"memory, {human_bytes(have)} are available.",
+                hint="Free some, or quantize to a type, such as Q4_K_M.",
+            )
+
+    @functools.cached_property
+    def _tensors(self) -> dict[str, TensorInfo]:
+        """Tensors that llama.cpp quantizes."""
+        how = QuantizeOptions(imatrix=self._options.imatrix, allow_requantize=True, pure=True)
+        made = plan(self._options.source, "Q8_0", threads=1, options=how).encodings
+        return {each.name: each for each in self.header.tensors if made[each.name] == "Q8_0"}
+
+    @property
+    def _fixed(self) -> int:
+        """Bytes of a file that no choice changes."""
+        return self._overhead() + sum(
+            align(tensor.nbytes, ALIGNMENT)
+            for tensor in self.header.tensors
+            if tensor.name not in self._tensors
+        )
+
+    def _matrix_names(self) -> Collection[str]:
+        """Tensors that are in the matrix, or will be: all that are multiplied with."""
+        given = self._options.imatrix
+        if given is None:
+            has_output = any(tensor.name == "output.weight" for tensor in self.header.tensors)
+            return self._tensors.keys() - ({_EMBEDDING} if has_output else set[str]())
+        entries = read_imatrix(given).entries
+        if not self._tensors.keys() & entries.keys():
+            raise UsageError(
+                f"The importance matrix {given.name} has none of this model's tensors.",
+                hint="Make one for this model with `worker imatrix`.",
+            )
+        return entries.keys()
 
     def _overhead(self) -> int:
         return sum(file.data_offset for file in self.header.files) + _KEY_BYTES
@@ -310,29 +397,8 @@ class BestFit:
         imatrix = yield from self._matrix(plain, work)
         importance = read_imatrix(imatrix)
         header = open_header(plain)
-        pure = plan(
-            options.source,
-            "Q8_0",
-            threads=1,
-            options=QuantizeOptions(imatrix=imatrix, allow_requantize=True, pure=True),
-        )
-        tensors = {
-            tensor.name: tensor
-            for tensor in header.tensors
-            if pure.encodings[tensor.name] == "Q8_0"
-        }
-        if not tensors.keys() & importance.entries.keys():
-            raise UsageError(
-                f"The importance matrix {imatrix.name} has none of this model's tensors.",
-                hint="Make one for this model with `worker imatrix`.",
-            )
-        candidates = {name: kinds_for(each, importance) for name, each in tensors.items()}
-        fixed = self._overhead() + sum(
-            align(tensor.nbytes, ALIGNMENT)
-            for tensor in self.header.tensors
-            if tensor.name not in tensors
-        )
-        self._check_size(fixed, tensors, candidates)
+        tensors = {each.name: each for each in header.tensors if each.name in self._tensors}
+        candidates = {name: kinds_for(each, importance.entries) for name, each in tensors.items()}
         begun = time.monotonic()
         errors = yield from self._job(
             "estimating errors",
@@ -345,15 +411,12 @@ class BestFit:
             ),
             dict[str, dict[str, float]],
         )
-        self._weight_s = (time.monotonic() - begun) / sum(
-            min(each.elements, _ROWS * each.shape[0]) * len(candidates[each.name])
-            for each in tensors.values()
-        )
+        self._weight_s = (time.monotonic() - begun) / _numbers_to_round(candidates, tensors)
         self._plain, self._imatrix = plain, imatrix
-        groups = self._groups(tensors, candidates)
+        groups = self._groups(candidates)
         more = "" if options.dry_run else f", then the file and {_RIVALS} presets are measured"
         yield Said(
-            f"about {minutes(self._expected_s(len(groups), tensors))}: {len(tensors)} tensors, "
+            f"about {minutes(self._expected_s(len(groups)))} more: {len(tensors)} tensors, "
             f"{len(groups)} probes{more}"
         )
         made = yield from self._probe("probing tensors", groups)
@@ -363,7 +426,7 @@ class BestFit:
         for group, kld in zip(single, again, strict=True):
             ((name, kind),) = group.items()
             errors[name][kind] = max(0.0, kld) / factors[name]
-        return Estimate(tensors, errors, factors, fixed), imatrix, len(groups) + len(again)
+        return Estimate(tensors, errors, factors, self._fixed), imatrix, len(groups) + len(again)
 
     def choice(
         self, estimate: Estimate, imatrix: Path, nbytes: int
@@ -371,7 +434,7 @@ class BestFit:
         """The encodings for so many bytes: the mix with the least estimate, or a preset that
         diverges less from the source on the text of the probes; and the presets. Raises
         UsageError for a size that no mix has."""
-        _check_least(nbytes, estimate.fixed + smallest(estimate.options))
+        self._check_least(nbytes, estimate.fixed + smallest(estimate.options))
         best = estimate.best(nbytes)
         bits = self.mix_of("fit", estimate, best).bits
         presets = yield from self._presets(estimate, imatrix, nbytes, bits)
@@ -398,8 +461,9 @@ class BestFit:
         given, target = options.imatrix, matrix_beside(options.target)
         if given is not None or options.dry_run:
             target = work / "imatrix.gguf"
-        if given is not None:
-            read_imatrix(given)
+        self._weight_s = yield from self._job(
+            "measuring speed", RoundingSpeedJob(threads=options.threads), float
+        )
         job = MatrixJob(
             path=str(plain),
             settings=options.settings,
@@ -410,41 +474,82 @@ class BestFit:
             chunk=self._window,
             chunks=1 if given else options.chunks,
             with_output=True,
+            seconds=options.seconds * MATRIX_SHARE,
         )
-        made = yield from self._job("computing importance", job, MatrixMade)
+        made = yield from self._with_forecast(self._job("computing importance", job, MatrixMade))
         self._token_s = made.seconds / (made.chunks * made.chunk)
         for name, experts in made.rare.items():
             yield Said(f"{name}: experts {', '.join(map(str, experts))} got few tokens")
         return given or target
 
-    def _groups(
-        self, tensors: Mapping[str, TensorInfo], candidates: Mapping[str, tuple[str, ...]]
-    ) -> tuple[dict[str, str], ...]:
+    def _with_forecast(self, matrix: FitEvents[MatrixMade]) -> FitEvents[MatrixMade]:
+        """Pass on the events of the matrix, and behind its first chunk what the run will take."""
+        begun = 0.0
+        with contextlib.closing(matrix):
+            while True:
+                try:
+                    event = next(matrix)
+                except StopIteration as end:
+                    return end.value
+                yield event
+                share = event.share if isinstance(event, At) else 0.0
+                if not share:
+                    begun = time.monotonic()
+                elif not self._token_s:
+                    self._token_s = (time.monotonic() - begun) / self._window
+                    chunks = round(1 / share)
+                    if self._options.imatrix is None and chunks < self._options.chunks:
+                        self._text_tokens = chunks * self._window
+                    yield Said(self._forecast(chunks))
+
+    def _forecast(self, chunks: int) -> str:
+        """What the run will take, if the text has so many chunks."""
+        options, known = self._options, self._matrix_names()
+        candidates = {name: kinds_for(each, known) for name, each in self._tensors.items()}
+        matrix = self._token_s * self._window * chunks
+        expected = min(matrix, max(options.seconds * MATRIX_SHARE, matrix / chunks))
+        expected += self._weight_s * _numbers_to_round(candidates, self._tensors)
+        expected += self._expected_s(len(self._groups(candidates)))
+        told = f"about {minutes(expected)}"
+        if expected > _LONGER * options.seconds:
+            told += f" instead of {minutes(options.seconds)}, which is the least for this model"
+        return f"{told}, and {human_bytes(self._memory())} of memory at most"
+
+    def _groups(self, candidates: Mapping[str, tuple[str, ...]]) -> tuple[dict[str, str], ...]:
         """Tensors that share a factor: of one kind, in neighbouring layers, as many groups as
         there is time for."""
-        weights = sum(tensor.elements for tensor in tensors.values())
-        room = self._options.seconds * _PROBE_SHARE - self._weight_s * weights
+        weights, largest = self._weights()
+        room = self._options.seconds * PROBE_SHARE - self._weight_s * weights
         affordable = int(room / self._probe_s(_PROBE_WINDOWS[0])) - _MIXES
-        bands = (affordable - len(KINDS)) // len({kind_of(name) for name in tensors})
+        bands = (affordable - len(KINDS)) // len({kind_of(name) for name in candidates})
         groups = probe_groups(candidates, max(1, bands))
-        self._more_probes = max(0, affordable - len(groups))
+        left = max(0, affordable - len(groups)) * self._probe_s(_PROBE_WINDOWS[0])
+        single = self._probe_s(_PROBE_WINDOWS[0]) + self._weight_s * largest
+        self._more_probes = int(left / single)
         windows = int(room / self._probe_s(len(groups) + len(KINDS) + _MIXES))
         self._probe_windows = min(max(windows, _PROBE_WINDOWS[0]), _PROBE_WINDOWS[1])
         return groups
 
     def _probe_s(self, windows: int) -> float:
-        return self._token_s * _SLOWER * _PROBE_WINDOW * windows
+        tokens = min(_PROBE_WINDOW * windows, self._text_tokens)
+        return self._token_s * _SLOWER * tokens
 
-    def _expected_s(self, probes: int, tensors: Mapping[str, TensorInfo]) -> float:
-        weights = sum(tensor.elements for tensor in tensors.values())
-        largest = max(tensor.elements for tensor in tensors.values())
+    def _weights(self) -> tuple[int, int]:
+        """Weights that are quantized: of all tensors, and of the largest."""
+        elements = [tensor.elements for tensor in self._tensors.values()]
+        return sum(elements), max(elements)
+
+    def _expected_s(self, probes: int) -> float:
+        """Seconds from the probes on."""
+        weights, largest = self._weights()
         more = min(self._more_probes, len(KINDS))
         cost = self._probe_s(self._probe_windows) * (1 + probes + more + _MIXES)
         cost += self._weight_s * (weights * (1 + _MIXES) + largest * more)
         if self._options.dry_run:
             return cost
         cost += self._weight_s * weights * _MIXES
-        return cost + self._token_s * _SLOWER * self._window * self._windows() * (1 + _MIXES)
+        tokens = min(self._window * self._windows(), self._text_tokens / 2)
+        return cost + self._token_s * _SLOWER * tokens * (1 + _MIXES)
 
     def _windows(self) -> int:
         """Windows of the held-out text that there is time for."""
@@ -476,7 +581,6 @@ class BestFit:
         """Write the fit and measure it beside the best presets; it gets its name if it is not
         worse."""
         options, reference = self._options, work / "reference"
-        check_room(options.target.parent, 2 * fit.file_bytes, options.target.name)
         yield from self.score("measuring the source", options.source, reference, writes=True)
         partial = work / "fit.gguf"
         again = recipe.options(imatrix)
@@ -538,14 +642,22 @@ class BestFit:
                     return end.value
 
 
-def _check_least(wanted: int, least: int) -> None:
-    if wanted < least:
-        raise UsageError(
-            f"No mix of this model takes {human_bytes(wanted)}: the smallest one takes "
-            f"{human_bytes(least)}.",
-            hint=f"Allow {human_bytes(least)} or more.",
-            code="TOO_SMALL",
-        )
+def _numbers_to_round(
+    candidates: Mapping[str, tuple[str, ...]], tensors: Mapping[str, TensorInfo]
+) -> int:
+    """Numbers that are rounded for the errors of all tensors."""
+    return sum(
+        min(tensors[name].elements, _ROWS * tensors[name].shape[0]) * len(kinds)
+        for name, kinds in candidates.items()
+    )
+
+
+def least_s(token_s: float, text_tokens: int) -> tuple[float, float]:
+    """The fewest seconds of computing for what tensors harm, and for a mix beside its rivals; by
+    the seconds of a token and the text's tokens."""
+    windows = min(_PROBE_WINDOW * _PROBE_WINDOWS[0], text_tokens) * _SLOWER
+    matrix = min(FEWEST_CHUNKS * CHUNK, text_tokens)
+    return token_s * (matrix + windows * (1 + _KINDS_AT_LEAST)), token_s * windows * (1 + _MIXES)
 
 
 def _bits_of(preset: str) -> float:

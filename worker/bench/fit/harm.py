@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import functools
 import math
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -32,12 +33,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.bench.fit.jobs import WeighJob
+from worker.bench.fit.estimate import KINDS
+from worker.bench.fit.jobs import RoundingSpeedJob, WeighJob
 from worker.gguf.header import Header, TensorInfo
 from worker.gguf.imatrix import Importance, read_imatrix
 from worker.gguf.quant import ENCODINGS
 from worker.gguf.splits import open_header
 from worker.llama.rounding import NUMBERS, FloatRows, decode, round_rows
+
+_SAMPLE = 32, 1024  # rows and columns for the speed
+
+
+def rounding_seconds(job: RoundingSpeedJob) -> float:
+    """Seconds that a weight takes, as a mean over the encodings; the threads share the work."""
+    rows = np.random.default_rng(0).standard_normal(_SAMPLE, np.float32)
+    columns = np.ones(_SAMPLE[1], np.float32)
+    numbers = [NUMBERS[name] for name in KINDS]
+    for number in numbers:  # ggml makes its tables once
+        round_rows(number, rows[:1], columns)
+
+    def one(number: int) -> None:
+        round_rows(number, rows, columns)
+
+    with ThreadPoolExecutor(job.threads) as pool:
+        begun = time.monotonic()
+        list(pool.map(one, numbers * job.threads))
+    return (time.monotonic() - begun) / (rows.size * len(numbers) * job.threads)
 
 
 def weigh(job: WeighJob, report: Callable[[float], None]) -> dict[str, dict[str, float]]:

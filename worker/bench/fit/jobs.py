@@ -17,6 +17,7 @@ from worker.lifecycle.server_process import clean_environment
 from worker.settings import Settings
 
 SILENCE_S = 1800.0
+FEWEST_CHUNKS = 4  # of a matrix that has its time
 _LAST_S = 120.0  # for a chunk that is being computed, and the file
 
 T = TypeVar("T")
@@ -29,6 +30,7 @@ class MatrixJob(msgspec.Struct, frozen=True, kw_only=True, tag="matrix"):
     dataset    what the file calls them
     target     an unfinished matrix of the same origin there is continued
     chunks     at most
+    seconds    after which no chunk begins, but FEWEST_CHUNKS do; None: all do
     """
 
     path: str
@@ -40,6 +42,7 @@ class MatrixJob(msgspec.Struct, frozen=True, kw_only=True, tag="matrix"):
     chunk: int
     chunks: int
     with_output: bool
+    seconds: float | None = None
 
 
 class MatrixMade(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +58,12 @@ class MatrixMade(msgspec.Struct, frozen=True, kw_only=True):
     begun: int
     seconds: float
     rare: dict[str, list[int]]
+
+
+class RoundingSpeedJob(msgspec.Struct, frozen=True, kw_only=True, tag="rounding speed"):
+    """Measure the seconds that a weight takes to be rounded."""
+
+    threads: int
 
 
 class WeighJob(msgspec.Struct, frozen=True, kw_only=True, tag="weigh"):
@@ -101,9 +110,10 @@ class MixScoreJob(msgspec.Struct, frozen=True, kw_only=True, tag="score"):
     windows: int
 
 
-FitJob = MatrixJob | WeighJob | ProbeJob | MixScoreJob
+FitJob = MatrixJob | RoundingSpeedJob | WeighJob | ProbeJob | MixScoreJob
 Sections = {
     MatrixJob: MatrixMade,
+    RoundingSpeedJob: float,
     WeighJob: dict[str, dict[str, float]],
     ProbeJob: list[float],
     MixScoreJob: Divergence,

@@ -7,6 +7,7 @@ computed by itself with BOS in the place of its first token, where the model wan
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from worker.bench.figures import Ids
-from worker.bench.fit.jobs import MatrixJob, MatrixMade
+from worker.bench.fit.jobs import FEWEST_CHUNKS, MatrixJob, MatrixMade
 from worker.bench.fit.model import open_observed
 from worker.bench.quality.windows import chunk_outputs
 from worker.errors import ModelFileError, UsageError, quantity
@@ -47,9 +48,12 @@ def make_matrix(
         begun = done = min(known.chunks, len(chunks)) if known else 0
         if known:
             collector.sums = dict(known.sums)
+        report(begun / len(chunks))
         clock = saved = time.monotonic()
+        end = math.inf if job.seconds is None else clock + job.seconds
         for done in range(begun, len(chunks)):
-            if is_told_to_stop():
+            is_late = done >= FEWEST_CHUNKS and time.monotonic() > end
+            if is_late or is_told_to_stop():
                 break
             compute_chunk(backend, chunks[done])
             collector.add_chunk()

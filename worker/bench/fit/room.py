@@ -1,6 +1,8 @@
-"""The bytes that a worker's context leaves to the weights."""
+"""The bytes that a worker's context leaves to the weights, and those that finding a mix takes."""
 
 from __future__ import annotations
+
+import msgspec
 
 from worker import machine
 from worker.errors import UsageError
@@ -9,6 +11,10 @@ from worker.machine import human_bytes
 from worker.memory.plan import MemoryPlan, estimate
 from worker.model.config import ModelConfig
 from worker.settings import Settings
+
+_ROWS_HELD = (
+    3  # times that a window's logits are held in Python: with the reference, and while compared
+)
 
 
 def weights_room(config: ModelConfig, settings: Settings, nbytes: int) -> int:
@@ -29,3 +35,16 @@ def weights_room(config: ModelConfig, settings: Settings, nbytes: int) -> int:
             code="TOO_SMALL",
         )
     return nbytes - rest
+
+
+def fit_memory(config: ModelConfig, settings: Settings, window: int, *, is_quantized: bool) -> int:
+    """The most that one process of a fit holds: the one of the probes, whose weights are no map of
+    the file, with rows of `window` tokens. A source that is quantized is F16 there."""
+    alone = msgspec.structs.replace(
+        settings, parallel=1, ctx_size=window, batch_size=window, ubatch_size=window, draft="none",
+        mmap=False,
+    )  # fmt: skip
+    plan = estimate(config, alone, machine.memory())
+    weights = max(plan.weights_bytes, 2 * config.n_params if is_quantized else 0)
+    rows = _ROWS_HELD * window * config.vocab_size * 4
+    return plan.total_bytes - plan.weights_bytes + weights + rows

@@ -26,7 +26,7 @@ from worker.bench.figures import Floats, Ids
 from worker.bench.quality.windows import BLOCK, Logits, Windows, gather, log_sums
 
 MAX_BYTES = 256 << 20
-_ENTRY_BYTES = 8  # int32 id, float32 ln p
+ENTRY_BYTES = 8  # int32 id, float32 ln p
 _MAX_DRAWN = 64
 _ARRAYS = ("ids", "top", "logp", "tail", "target")  # of a block
 ANSWERS = "answers.json"  # what the reference answered besides its rows
@@ -41,7 +41,7 @@ class RowShape(msgspec.Struct, frozen=True, kw_only=True):
 
 def shape_of(rows: int, vocab_size: int) -> RowShape:
     """The widest rows with which `rows` of them stay within MAX_BYTES."""
-    width = max(2, MAX_BYTES // (rows * _ENTRY_BYTES))
+    width = max(2, MAX_BYTES // (rows * ENTRY_BYTES))
     if width >= vocab_size:
         return RowShape(head=vocab_size, drawn=0)
     drawn = min(_MAX_DRAWN, width // 2)

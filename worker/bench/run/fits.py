@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from worker.bench.fit.estimate import Estimate
-from worker.bench.fit.fit import CHUNK, At, BestFit, FitEvents, FitOptions
-from worker.bench.plan import BenchPlan, FitSize, Level
+from worker.bench.fit.fit import MATRIX_SHARE, PROBE_SHARE, At, BestFit, FitEvents, FitOptions
+from worker.bench.fit.fit import least_s as least_fit_s
+from worker.bench.plan import BenchPlan, Level
 from worker.bench.run.cache import key_of
 from worker.bench.run.runner import Events, Note, Runner
 from worker.bench.sections import FitChoice, TokenCost
@@ -20,11 +21,11 @@ from worker.errors import WorkerError
 from worker.llama.quantize.target import quantize
 
 _SHARE = 0.2  # of the time of a run
-_MATRIX_SHARE = 0.4  # of that; the rest is for probes, as a fit divides its time
-_CHUNKS = 4, 64  # of the importance matrix
+_ROUND_PER_S = 4e6  # weights that one thread rounds; those of 2 and 3 bits search for theirs
 # What is done in a stage, in its order.
 _STEPS = {
     ESTIMATE.name: (
+        "measuring speed",
         "computing importance",
         "estimating errors",
         "probing tensors",
@@ -42,18 +43,50 @@ def fit_key(plan: BenchPlan) -> str:
     return key_of(plan.corpus.sha256, plan.time_s)[:16]
 
 
-class Fits:
-    """The fits of a plan.
+def check_sizes(plan: BenchPlan) -> None:
+    """Raises UsageError for a fit whose size no mix has, before anything is computed."""
+    if plan.fits:
+        fit = BestFit(_options(plan, Path()))
+        for level in plan.fits:
+            assert level.fit is not None
+            fit.check_size(fit.bytes_of(level.fit.bits, level.fit.nbytes))
 
-    seconds  that the estimate may take
-    """
+
+def _options(plan: BenchPlan, work: Path) -> FitOptions:
+    """For all fits: what tensors harm does not depend on a size."""
+    assert plan.source is not None
+    assert plan.corpus is not None
+    return FitOptions(
+        source=Path(plan.source),
+        target=work / "fit.gguf",
+        dry_run=True,  # the bench writes and measures it
+        texts=(Path(plan.corpus.path).read_bytes().decode(errors="replace"),),
+        dataset=Path(plan.corpus.path).name,
+        settings=msgspec.structs.replace(plan.settings, ctx_size=None, parallel=None),
+        threads=plan.threads,
+        imatrix=Path(plan.imatrix) if plan.imatrix else None,
+        seconds=plan.time_s * _SHARE,
+    )
+
+
+class Fits:
+    """The fits of a plan."""
 
     def __init__(self, runner: Runner, plan: BenchPlan, cost: TokenCost) -> None:
         self._runner, self._plan, self._cost = runner, plan, cost
         self._work = runner.cache.folder / "fits"
         self._found: tuple[BestFit, Estimate, Path, int] | None = None
         self._failure: WorkerError | None = None
-        self.seconds = plan.time_s * _SHARE if plan.fits else 0.0
+
+    def expected_s(self, weights: int) -> dict[str, float]:
+        """The seconds of a `Cost` that fits take, of a model with so many weights."""
+        if not self._plan.fits:
+            return {}
+        text = 2 * self._cost.text_tokens  # two parts choose, one is scored
+        least, mixes = least_fit_s(self._cost.read_s, text)
+        budget = self._plan.time_s * _SHARE * (MATRIX_SHARE + PROBE_SHARE)
+        rounding = weights / (_ROUND_PER_S * self._plan.threads)
+        return {"fit_s": max(budget, least), "mix_s": mixes, "round_s": rounding}
 
     def write(self, level: Level, target: Path) -> Events[FitChoice]:
         """Choose the mix for the level's size and write it. Raises WorkerError."""
@@ -81,37 +114,13 @@ class Fits:
             raise self._failure
         if self._found is None:
             try:
-                fit = BestFit(self._options())
+                fit = BestFit(_options(self._plan, self._work))
                 made = yield from self._follow(level, ESTIMATE, fit.estimate(self._work))
             except WorkerError as failure:
                 self._failure = failure
                 raise
             self._found = fit, *made
         return self._found
-
-    def _options(self) -> FitOptions:
-        """For all fits: the largest, because a smaller one is checked when it is chosen."""
-        plan = self._plan
-        assert plan.source is not None
-        assert plan.corpus is not None
-        chunk_s = CHUNK * self._cost.read_s
-        chunks = int(self.seconds * _MATRIX_SHARE / chunk_s) if chunk_s else _CHUNKS[1]
-        options = FitOptions(
-            source=Path(plan.source),
-            target=self._work / "fit.gguf",
-            dry_run=True,  # the bench writes and measures it
-            texts=(Path(plan.corpus.path).read_bytes().decode(errors="replace"),),
-            dataset=Path(plan.corpus.path).name,
-            settings=msgspec.structs.replace(plan.settings, ctx_size=None, parallel=None),
-            threads=plan.threads,
-            imatrix=Path(plan.imatrix) if plan.imatrix else None,
-            chunks=min(max(chunks, _CHUNKS[0]), _CHUNKS[1]),
-            seconds=self.seconds,
-        )
-        fit = BestFit(msgspec.structs.replace(options, nbytes=0))
-        sizes: list[FitSize] = [level.fit for level in plan.fits if level.fit is not None]
-        largest = max(fit.bytes_of(size.bits, size.nbytes) for size in sizes)
-        return msgspec.structs.replace(options, nbytes=largest)
 
     def _follow(self, level: Level, stage: BenchStage[Any], events: FitEvents[T]) -> Events[T]:
         """The result of a part of a fit, whose progress is that of a stage."""

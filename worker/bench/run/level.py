@@ -88,7 +88,7 @@ class LevelRunner:
         self._fits = Fits(self._runner, plan, cost)
         idle = Cost(weights=reference.n_params, size=reference.size_bytes,
                     loads=EFFORTS[plan.effort][0].loads, test_s=0.0, scoring_s=0.0,
-                    fit_s=self._fits.seconds)  # fmt: skip
+                    **self._fits.expected_s(reference.n_params))  # fmt: skip
         work = BenchWork(
             context=reference.context or _USUAL_CONTEXT,
             streams=plan.settings.slots,
