@@ -31,7 +31,7 @@ from typing import NamedTuple
 import httpx
 
 from benchmarks.adapters import wait
-from benchmarks.edits import Ask, calls, edits, prose
+from benchmarks.edits import CopyAsk, calls, edits, prose
 from benchmarks.embeddings import SETTLED_S, VectorServer, cpu_s
 from benchmarks.peers.endpoints import HOST
 from benchmarks.peers.processes import free_port, started
@@ -63,7 +63,7 @@ def total(several: Iterable[Taken]) -> Taken:
     return Taken(sum(tokens), sum(guessed), sum(right), sum(wall), sum(cpu))
 
 
-class Pair(NamedTuple):
+class TakenPair(NamedTuple):
     """What a way took, and what `auto` took of the same request."""
 
     taken: Taken
@@ -71,15 +71,15 @@ class Pair(NamedTuple):
 
 
 # Kind of request -> way -> what its requests took.
-Found = dict[str, dict[str, list[Pair]]]
+ByKind = dict[str, dict[str, list[TakenPair]]]
 # These get all requests.
 PEERS = ("auto", "spec-default", "before")
 
 
-def ask(server: VectorServer, asked: Sequence[Ask]) -> Taken:
+def ask(server: VectorServer, asked: Sequence[CopyAsk]) -> Taken:
     """All at once."""
 
-    def one(each: Ask) -> dict[str, int]:
+    def one(each: CopyAsk) -> dict[str, int]:
         body = {"prompt": each.prompt, "n_predict": each.most, **each.fields}
         answer = httpx.post(f"{server.url}/completion", json=body, timeout=_LIMIT_S)
         return answer.raise_for_status().json()["timings"]
@@ -93,7 +93,7 @@ def ask(server: VectorServer, asked: Sequence[Ask]) -> Taken:
     return Taken(tokens, guessed, right, wall, used)
 
 
-def lists(names: Sequence[str], most: int) -> Iterator[list[Ask]]:
+def lists(names: Sequence[str], most: int) -> Iterator[list[CopyAsk]]:
     """What is asked: one request, or several at once; at most so many of each kind."""
     for name, made in (("edits", edits), ("calls", calls), ("prose", prose)):
         count = Counter[str]()
@@ -106,11 +106,11 @@ def lists(names: Sequence[str], most: int) -> Iterator[list[Ask]]:
 
 
 def measure(
-    servers: dict[str, VectorServer], asked: Sequence[list[Ask]], few: int, *, each: bool
-) -> Found:
+    servers: dict[str, VectorServer], asked: Sequence[list[CopyAsk]], few: int, *, each: bool
+) -> ByKind:
     """Ask all. few: requests of each kind for ways that are no peers; each: print each request's
     counts"""
-    found: Found = {}
+    found: ByKind = {}
     for number, several in enumerate(asked):
         name = several[0].kind
         kind = found.setdefault(name, {way: [] for way in servers})
@@ -118,13 +118,13 @@ def measure(
         first = number % len(ways)
         taken = {way: ask(servers[way], several) for way in (*ways[first:], *ways[:first])}
         for way in ways:
-            kind[way].append(Pair(taken[way], taken[ways[0]]))
+            kind[way].append(TakenPair(taken[way], taken[ways[0]]))
             if each:
                 print(f"  {number + 1:3} {_row(name, way, taken[way])}", flush=True)
     return found
 
 
-def table(found: Found) -> Iterator[str]:
+def table(found: ByKind) -> Iterator[str]:
     """The counts, and the quotients."""
     edited = [found[kind] for kind in ("edit", "another", "again") if kind in found]
     if edited:

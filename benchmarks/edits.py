@@ -146,7 +146,7 @@ _CALLING = "Call a tool with <tool_call>{JSON}</tool_call>. The tools:\n"
 DRAWN = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05, "ignore_eos": True}
 
 
-class Ask(NamedTuple):
+class CopyAsk(NamedTuple):
     """One request to /completion; `kind` is what its row of the table is called."""
 
     kind: str
@@ -155,23 +155,23 @@ class Ask(NamedTuple):
     fields: Mapping[str, object]
 
 
-def edits() -> list[Ask]:
+def edits() -> list[CopyAsk]:
     """Twelve: one edit of each of four files of 25 lines; another one of each; the first again."""
     rounds = (("edit", 0), ("another", 1), ("again", 0))
     return [_edit(kind, number, wish) for kind, wish in rounds for number in range(len(_CODES))]
 
 
-def _edit(kind: str, number: int, wish: int) -> Ask:
+def _edit(kind: str, number: int, wish: int) -> CopyAsk:
     code = _CODES[number]
     asked = f"Repeat this code with one change. {_WISHES[number][wish]}\n\n{_FENCE}{code}```"
     begun = _FENCE + "\n".join(code.splitlines()[:3])  # an indent is one token with its newline
-    return Ask(kind, _chat(asked) + begun, 320, {"temperature": 0, "stop": ["```"]})
+    return CopyAsk(kind, _chat(asked) + begun, 320, {"temperature": 0, "stop": ["```"]})
 
 
-def calls() -> list[Ask]:
+def calls() -> list[CopyAsk]:
     """Of two agents: each reads a file, writes it with a change, and tests it."""
     system = _CALLING + "\n".join(map(json.dumps, _TOOLS))
-    asked: list[Ask] = []
+    asked: list[CopyAsk] = []
     for number, code in enumerate(_CODES[:2]):
         said = f"<|im_start|>system\n{system}<|im_end|>\n"
         path = f"src/part_{number}.py"
@@ -186,14 +186,14 @@ def calls() -> list[Ask]:
             text = f"<tool_call>\n{json.dumps(call)}\n</tool_call>"
             begun = text[: text.index("arguments") + len('arguments": {"')]
             fields = {"temperature": 0, "stop": ["</tool_call>"]}
-            asked.append(Ask("call", said + begun, 320, fields))
+            asked.append(CopyAsk("call", said + begun, 320, fields))
             said += f"{text}<|im_end|>\n"
     return asked
 
 
-def prose() -> list[Ask]:
+def prose() -> list[CopyAsk]:
     """Eight texts of 64 tokens, drawn."""
-    return [Ask("prose", _chat(text), 64, DRAWN) for text in _STORIES]
+    return [CopyAsk("prose", _chat(text), 64, DRAWN) for text in _STORIES]
 
 
 def _chat(text: str) -> str:

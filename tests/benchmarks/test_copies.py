@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.copies import Pair, Taken, ask, lists, table
-from benchmarks.edits import Ask, calls, edits, prose
+from benchmarks.copies import Taken, TakenPair, ask, lists, table
+from benchmarks.edits import CopyAsk, calls, edits, prose
 from benchmarks.embeddings import VectorServer
 from tests.support.programs.processes import serving
 
@@ -38,9 +38,9 @@ def test_the_table_compares_seconds_for_a_token() -> None:
     the requests, and of `auto` those that the way had too."""
     ours = [Taken(100, 60, 50, 1.0, 2.0), Taken(100, 0, 0, 3.0, 4.0)]
     theirs = [Taken(200, 80, 70, 2.0, 4.0), Taken(100, 0, 0, 6.0, 16.0)]
-    both = [Pair(*pair) for pair in zip(theirs, ours, strict=True)]
-    few = [Pair(Taken(100, 100, 0, 4.0, 2.0), ours[0])]
-    alone = [Pair(each, each) for each in ours]
+    both = [TakenPair(*pair) for pair in zip(theirs, ours, strict=True)]
+    few = [TakenPair(Taken(100, 100, 0, 4.0, 2.0), ours[0])]
+    alone = [TakenPair(each, each) for each in ours]
     lines = list(table({"edit": {"auto": alone, "other": both, "few": few}}))
     assert (
         lines[1].split() == "edit auto 200 150 60 50 4.00 6.00 1.000 (1.00 to 1.00) 1.000".split()
@@ -52,7 +52,9 @@ def test_the_table_compares_seconds_for_a_token() -> None:
 
 def test_a_worker_counts_what_it_guessed() -> None:
     """The tokens that were asked for; the second time in fewer steps, because it is copied."""
-    asked = [Ask("edit", "Once upon a time there was", 40, {"temperature": 0, "ignore_eos": True})]
+    asked = [
+        CopyAsk("edit", "Once upon a time there was", 40, {"temperature": 0, "ignore_eos": True})
+    ]
     with serving("-np", "1") as worker:
         server = VectorServer(worker.url, worker.pid)
         first, again = ask(server, asked), ask(server, asked)
