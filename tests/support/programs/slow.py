@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from worker.budget import Budget
 from worker.cli.main import run
@@ -75,13 +76,17 @@ def even_observe(
     observe(self, decode_rows, prompt_rows, 1.0, num_waiting=num_waiting)
 
 
-def free(*_: object) -> float:
+def free_seconds(self: Rounds[Any, Any], sequences: int, length: int) -> float:
     return 0.0
 
 
+def observe_nothing(self: Rounds[Any, Any], rows: int, seconds: float) -> None:
+    pass
+
+
 if "FREE_GUESSES" in os.environ:
-    StepCost.observe, Rounds.seconds = even_observe, free
-    Rounds._observe_reading = free  # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage]
+    StepCost.observe, Rounds.seconds = even_observe, free_seconds
+    Rounds._observe_reading = observe_nothing  # pyright: ignore[reportPrivateUsage]
 if "FORMED" in os.environ:
     Guides.prepare = slow_prepare
 if "POST_SECONDS" in os.environ:
