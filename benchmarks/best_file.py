@@ -1,4 +1,4 @@
-"""How good a fit is: `python benchmarks/best_file.py MODEL TEXT [SECONDS]`.
+"""How good a fit is: `python benchmarks/best_file.py MODEL TEXT [SECONDS [PRESET...]]`.
 
 One estimate of a model, then for each preset a fit of the same bytes. It prints the divergence of
 both on text that nothing was chosen by, their ratio, and the rank correlation of the estimate with
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,7 +45,7 @@ def ranks(values: list[float]) -> np.ndarray:
     return np.argsort(np.argsort(values))
 
 
-def main(source: Path, text: Path, seconds: float) -> None:
+def main(source: Path, text: Path, seconds: float, presets: Sequence[str]) -> None:
     threads = machine.usable_cpus()
     with tempfile.TemporaryDirectory() as scratch:
         work = Path(scratch)
@@ -62,7 +62,7 @@ def main(source: Path, text: Path, seconds: float) -> None:
         estimated, measured = list[float](), list[float]()
         fits, best = list[float](), list[float]()
         sizes: list[tuple[int, float]] = []
-        for name in PRESETS:
+        for name in presets:
             plain = QuantizeOptions(imatrix=imatrix, allow_requantize=True)
             try:
                 made = plan(source, name, options=plain)
@@ -101,4 +101,5 @@ def main(source: Path, text: Path, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), float((sys.argv[3:] or ["300"])[0]))
+    model, text, *more = sys.argv[1:]
+    main(Path(model), Path(text), float((more or ["300"])[0]), more[1:] or PRESETS)

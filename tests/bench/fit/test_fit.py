@@ -347,7 +347,11 @@ def test_a_full_disk_is_found_before_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fit and a preset beside it must have room, not for a dry run."""
-    monkeypatch.setattr("worker.files.free_bytes", lambda _folder: 1 << 20)
+
+    def free(_: Path) -> int:
+        return 1 << 20
+
+    monkeypatch.setattr("worker.files.free_bytes", free)
     with pytest.raises(DiskSpaceError, match="fit"):
         next(BestFit(options(tmp_path / "fit.gguf")).events())
     next(BestFit(options(tmp_path / "fit.gguf", dry_run=True)).events())

@@ -299,7 +299,7 @@ class BestFit:
     def check_size(self, nbytes: int) -> None:
         """Raises UsageError for a size that no mix has, and for a matrix of another model; before
         anything is computed."""
-        tensors, known = self._tensors, self._known()
+        tensors, known = self._tensors, self._matrix_names()
         least = self._fixed + sum(
             min(size_in(tensor, kind) for kind in kinds_for(tensor, known))
             for tensor in tensors.values()
@@ -361,7 +361,7 @@ class BestFit:
             if tensor.name not in self._tensors
         )
 
-    def _known(self) -> Collection[str]:
+    def _matrix_names(self) -> Collection[str]:
         """Tensors that are in the matrix, or will be: all that are multiplied with."""
         given = self._options.imatrix
         if given is None:
@@ -411,7 +411,7 @@ class BestFit:
             ),
             dict[str, dict[str, float]],
         )
-        self._weight_s = (time.monotonic() - begun) / _weighed(candidates, tensors)
+        self._weight_s = (time.monotonic() - begun) / _numbers_to_round(candidates, tensors)
         self._plain, self._imatrix = plain, imatrix
         groups = self._groups(candidates)
         more = "" if options.dry_run else f", then the file and {_RIVALS} presets are measured"
@@ -476,13 +476,13 @@ class BestFit:
             with_output=True,
             seconds=options.seconds * MATRIX_SHARE,
         )
-        made = yield from self._foretold(self._job("computing importance", job, MatrixMade))
+        made = yield from self._with_forecast(self._job("computing importance", job, MatrixMade))
         self._token_s = made.seconds / (made.chunks * made.chunk)
         for name, experts in made.rare.items():
             yield Said(f"{name}: experts {', '.join(map(str, experts))} got few tokens")
         return given or target
 
-    def _foretold(self, matrix: FitEvents[MatrixMade]) -> FitEvents[MatrixMade]:
+    def _with_forecast(self, matrix: FitEvents[MatrixMade]) -> FitEvents[MatrixMade]:
         """Pass on the events of the matrix, and behind its first chunk what the run will take."""
         begun = 0.0
         with contextlib.closing(matrix):
@@ -504,11 +504,11 @@ class BestFit:
 
     def _forecast(self, chunks: int) -> str:
         """What the run will take, if the text has so many chunks."""
-        options, known = self._options, self._known()
+        options, known = self._options, self._matrix_names()
         candidates = {name: kinds_for(each, known) for name, each in self._tensors.items()}
         matrix = self._token_s * self._window * chunks
         expected = min(matrix, max(options.seconds * MATRIX_SHARE, matrix / chunks))
-        expected += self._weight_s * _weighed(candidates, self._tensors)
+        expected += self._weight_s * _numbers_to_round(candidates, self._tensors)
         expected += self._expected_s(len(self._groups(candidates)))
         told = f"about {minutes(expected)}"
         if expected > _LONGER * options.seconds:
@@ -642,7 +642,9 @@ class BestFit:
                     return end.value
 
 
-def _weighed(candidates: Mapping[str, tuple[str, ...]], tensors: Mapping[str, TensorInfo]) -> int:
+def _numbers_to_round(
+    candidates: Mapping[str, tuple[str, ...]], tensors: Mapping[str, TensorInfo]
+) -> int:
     """Numbers that are rounded for the errors of all tensors."""
     return sum(
         min(tensors[name].elements, _ROWS * tensors[name].shape[0]) * len(kinds)

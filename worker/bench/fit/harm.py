@@ -51,9 +51,13 @@ def rounding_seconds(job: RoundingSpeedJob) -> float:
     numbers = [NUMBERS[name] for name in KINDS]
     for number in numbers:  # ggml makes its tables once
         round_rows(number, rows[:1], columns)
+
+    def one(number: int) -> None:
+        round_rows(number, rows, columns)
+
     with ThreadPoolExecutor(job.threads) as pool:
         begun = time.monotonic()
-        list(pool.map(lambda number: round_rows(number, rows, columns), numbers * job.threads))
+        list(pool.map(one, numbers * job.threads))
     return (time.monotonic() - begun) / (rows.size * len(numbers) * job.threads)
 
 
