@@ -138,8 +138,8 @@ class OffloadResult:
         )
 
 
-class Comparison:
-    """Its rows, which are printed and kept as they come, what failed, and what was left out.
+class OffloadRun:
+    """The rows, which are printed and kept as they come, what failed, and what was left out.
 
     folder: of the peers' logs, whose ends a failure shows
     """
@@ -225,7 +225,7 @@ def ask(
 
 
 def measure(
-    comparison: Comparison,
+    run: OffloadRun,
     urls: Mapping[str, str],
     shape: str,
     case: OffloadCase,
@@ -237,12 +237,12 @@ def measure(
     prompt = case.prompt_of(streams)
     result = OffloadResult(shape, case.name, streams, prompt, case.tokens, {}, {})
     for round_ in range(rounds + (rounds > 1)):
-        if round_ > 1 and comparison.left_s < 0:
+        if round_ > 1 and run.left_s < 0:
             break
         for peer, url in urls.items():
             one = partial(
                 ask, url, round_=round_, prompt=prompt, tokens=case.tokens,
-                patience_s=comparison.patience_s,
+                patience_s=run.patience_s,
             )  # fmt: skip
             began = time.monotonic()
             with ThreadPoolExecutor(streams) as pool:
@@ -266,22 +266,20 @@ def variables(given: Mapping[str, str]) -> Generator[None]:
         os.environ.update(before)
 
 
-def run_case(
-    comparison: Comparison, model: Path, case: OffloadCase, given: argparse.Namespace
-) -> None:
+def run_case(run: OffloadRun, model: Path, case: OffloadCase, given: argparse.Namespace) -> None:
     """Start both with room for the most streams, and measure with each number of them."""
     words = ["--model", str(model), "-c", str(case.cells), "-np", str(max(case.streams)),
              "-ngl", given.layers, "-t", str(given.threads), *case.words]  # fmt: skip
     with (
         variables(case.variables),
-        beside(given.llama_server, words, comparison.folder) as urls,
+        beside(given.llama_server, words, run.folder) as urls,
     ):
         for streams in case.streams:
             what = f"{model.stem}, {case.name}, {streams} streams"
-            if comparison.has_time(what):
-                with comparison.attempt(what):
-                    row = measure(comparison, urls, model.stem, case, streams, given.rounds)
-                    comparison.add(row)
+            if run.has_time(what):
+                with run.attempt(what):
+                    row = measure(run, urls, model.stem, case, streams, given.rounds)
+                    run.add(row)
 
 
 def arguments() -> argparse.Namespace:
@@ -317,13 +315,11 @@ def shaped(case: OffloadCase, shape: str, given: argparse.Namespace) -> OffloadC
     return case
 
 
-def trace(
-    comparison: Comparison, model: Path, case: OffloadCase, given: argparse.Namespace
-) -> None:
+def trace(run: OffloadRun, model: Path, case: OffloadCase, given: argparse.Namespace) -> None:
     """Print what of the worker's steps is Python's, with each number of streams."""
     for streams in case.streams:
         what = f"{model.stem}, trace of {streams} streams"
-        if not comparison.has_time(what):
+        if not run.has_time(what):
             continue
         words = [sys.executable, "-m", "benchmarks.steps", "--model", str(model)]
         words += ["--streams", str(streams)]
@@ -331,9 +327,9 @@ def trace(
         if given.rehearse:
             words += ["--rounds", "1", "--prompt", "1", "--tokens", "4"]
             options += f" -c {max(8, streams) * SPARE}"
-        with comparison.attempt(what):
+        with run.attempt(what):
             command = [*words, "--worker", options]
-            subprocess.run(command, check=True, timeout=comparison.patience_s)
+            subprocess.run(command, check=True, timeout=run.patience_s)
 
 
 def main() -> int:
@@ -342,23 +338,23 @@ def main() -> int:
     if given.layers != "0" and not any(device.offloads for device in library.devices()):
         sys.exit("This build sees no GPU: make install BACKEND=cuda")
     with tempfile.TemporaryDirectory() as name:
-        comparison = Comparison(Path(name), given.minutes, given.json)
+        run = OffloadRun(Path(name), given.minutes, given.json)
         models: list[Path] = []
         for shape in given.shape or DEFAULT_SHAPES:
-            with comparison.attempt(f"{shape}: writing the model"):
-                path = comparison.folder / f"{shape}.gguf"
+            with run.attempt(f"{shape}: writing the model"):
+                path = run.folder / f"{shape}.gguf"
                 models.append(write_model(path, SHAPES[shape], "Q4_K_M"))
-                comparison.say(f"{shape}: {path.stat().st_size / 1e9:.1f} GB; {WORKER}, {PEER}")
+                run.say(f"{shape}: {path.stat().st_size / 1e9:.1f} GB; {WORKER}, {PEER}")
         cases = [case for case in CASES if case.name in (given.case or [case.name])]
         for case in cases:
             for model in models:
                 what = f"{model.stem}, {case.name}"
-                if comparison.has_time(what):
-                    with comparison.attempt(what):
-                        run_case(comparison, model, shaped(case, model.stem, given), given)
+                if run.has_time(what):
+                    with run.attempt(what):
+                        run_case(run, model, shaped(case, model.stem, given), given)
             for model in models if case is cases[0] else ():
-                trace(comparison, model, shaped(case, model.stem, given), given)
-        return comparison.end()
+                trace(run, model, shaped(case, model.stem, given), given)
+        return run.end()
 
 
 if __name__ == "__main__":
