@@ -90,6 +90,8 @@ class Planner:
         is_awaited: somebody waits for the streams' tokens; not so where all are lines of batches
         """
         if not prompts:
+            if not is_awaited:
+                self._rows_ahead = 0
             return self._plain(streams, num_available)
         backend, count = self._backend, len(streams)
         prompts, is_contested = self._in_turns(prompts)
@@ -115,6 +117,7 @@ class Planner:
             else:
                 turn = 1 if is_awaited else tile * (count + len(prompts))
                 if self._rows_ahead >= turn:
+                    self._rows_ahead = 0
                     return self._plain(streams, num_available)
                 self._rows_ahead += max(1, alone)
                 rows, streams = alone, []
@@ -127,7 +130,7 @@ class Planner:
         return StepPlan(runs, len(streams), prompt_rows, num_waiting)
 
     def _plain(self, streams: list[Sequence], num_available: int) -> StepPlan:
-        most, self._rows_ahead = self.most_rows, 0
+        most = self.most_rows
         if len(streams) > most:
             streams = self._in_turn(streams, most)
         room = min(most, num_available) - len(streams)
