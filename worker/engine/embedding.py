@@ -348,10 +348,12 @@ class EmbeddingLane:
             return [*self._jobs]
         now = self._clock()
         ranks = {
-            id(job): (worth_of(job.request.priority, job.turn_at, now),
-                      self._served[job.request.account.line])
+            id(job): (
+                worth_of(job.request.priority, job.turn_at, now),
+                self._served[job.request.account.line],
+            )
             for job in self._jobs
-        }  # fmt: skip
+        }
         return sorted(self._jobs, key=lambda job: ranks[id(job)])
 
     def _charge(self, parts: Sequence[tuple[_Text, int]]) -> None:

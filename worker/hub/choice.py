@@ -94,9 +94,11 @@ def choose_drafter(files: Iterable[str], quant: str) -> str | None:
             return min(
                 found,
                 key=lambda path: (
-                    labels[path] != quant, abs(_bits(labels[path]) - _bits(quant)), path,
+                    labels[path] != quant,
+                    abs(_bits(labels[path]) - _bits(quant)),
+                    path,
                 ),
-            )  # fmt: skip
+            )
     return None
 
 

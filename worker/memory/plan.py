@@ -501,9 +501,12 @@ def _first_parts(
             rows = min(settings.ubatch_size, PIECE_ROWS)
             settings = msgspec.structs.replace(settings, ubatch_size=rows)
         wanted = Wanted(
-            settings=settings, num_cells=num_cells, unified=False, chunk_outputs=0,
+            settings=settings,
+            num_cells=num_cells,
+            unified=False,
+            chunk_outputs=0,
             states_kept=most.kept,
-        )  # fmt: skip
+        )
         parts["compute"] = case.ask(wanted).compute
         parts["kv"] = min(num_cells, own_cells(num_cells, slots) * slots) * most.cell
         parts["output"], parts["copies"] = 4 * config.vocab_size * slots, 0

@@ -57,9 +57,11 @@ _BEYOND_DFLASH = {
 }
 _ASSISTANT = "gemma4-assistant"
 _ASSISTANT_TENSORS = (
-    _EMBEDDING, "output_norm.weight", "nextn.pre_projection.weight",
+    _EMBEDDING,
+    "output_norm.weight",
+    "nextn.pre_projection.weight",
     "nextn.post_projection.weight",
-)  # fmt: skip
+)
 _ASSISTANT_LAYER = (
     "attn_norm", "attn_q", "attn_q_norm", "attn_output", "post_attention_norm",
     "ffn_norm", "ffn_gate", "ffn_up", "ffn_down", "post_ffw_norm", "layer_output_scale",

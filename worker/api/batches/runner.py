@@ -30,11 +30,13 @@ _SWEEP_S = 3600.0
 # Answers of the API that say nothing of the line: it is asked again.
 _LATER = frozenset({429, 503})
 _EXPIRED = (
-    "batch_expired", "This request was not answered before the completion window ended.",
-)  # fmt: skip
+    "batch_expired",
+    "This request was not answered before the completion window ended.",
+)
 _INPUT_GONE = (
-    "input_file_missing", "The input file is no longer in --state-dir: upload it again.",
-)  # fmt: skip
+    "input_file_missing",
+    "The input file is no longer in --state-dir: upload it again.",
+)
 _STOP_S = 0.7
 _log = log.get("batches")
 

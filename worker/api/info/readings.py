@@ -72,7 +72,7 @@ def _usage(outcomes: Outcomes) -> Iterator[Reading]:
         ("prompt_tokens", "worker_account_prompt_tokens", "Prompt tokens of ended requests"),
         ("cached_tokens", "worker_account_cached_tokens", "Those of them that were found"),
         ("generated_tokens", "worker_account_tokens_generated", "Sampled tokens of these requests"),
-    ):  # fmt: skip
+    ):
         values = {(key,): getattr(used, field) for key, used in outcomes.usage.items()}
         yield Reading("counter", name, text, values, ("account",))
 

@@ -35,9 +35,12 @@ def measure_cells(job: StageJob, report: Callable[[float], None]) -> CellsScores
     assert job.plan.corpus is not None
     path, sizes, threads = Path(job.path), job.sizes, job.plan.threads
     settings = msgspec.structs.replace(
-        job.settings, parallel=1, ctx_size=sizes.window + _MORE_CELLS, threads=threads,
+        job.settings,
+        parallel=1,
+        ctx_size=sizes.window + _MORE_CELLS,
+        threads=threads,
         threads_batch=threads,
-    )  # fmt: skip
+    )
     outputs = chunk_outputs(load_config(path).vocab_size, _SCORED)
     prepared = prepare(path, settings, sees=False)
     with asking(prepared.config) as ask:
