@@ -5,15 +5,16 @@
     python -m benchmarks deaths [--tries 3]                      how long each is felt
     python -m benchmarks affinity FILE [--rounds 2]              conversations that come back
     python -m benchmarks memory                                  what all of it holds
+    python -m benchmarks pause FILE [--rounds 3]                 what a client sees of a loss
 
-All but the third need Ray (`make install FLEET=1`).
+All but the third and the last need Ray (`make install FLEET=1`).
 """
 
 from __future__ import annotations
 
 import argparse
 
-from benchmarks import affinity, deaths, memory, way
+from benchmarks import affinity, deaths, memory, pause, way
 
 
 def main() -> None:
@@ -35,6 +36,9 @@ def main() -> None:
     one.add_argument("--rounds", type=int, default=2)
     one.add_argument("--only", nargs="*", choices=affinity.LOADS, default=list(affinity.LOADS))
     parts.add_parser("memory")
+    one = parts.add_parser("pause")
+    one.add_argument("file", help="a GGUF file")
+    one.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     if arguments.part == "way":
         way.run(arguments.file, arguments.rounds, arguments.router, arguments.streams)
@@ -42,6 +46,8 @@ def main() -> None:
         deaths.run(arguments.of, arguments.tries)
     elif arguments.part == "affinity":
         affinity.run(arguments.file, arguments.rounds, arguments.only)
+    elif arguments.part == "pause":
+        pause.run(arguments.file, arguments.rounds)
     else:
         memory.run()
 

@@ -257,8 +257,8 @@ class BatchRunner:
                 break
             for line in lines:
                 after = line.place
-                await self._before_end(run, self._has_room.wait())
                 has_place = await self._before_end(run, self._places.acquire())
+                await self._before_end(run, self._has_room.wait())
                 if run.end.is_set():
                     if has_place:
                         self._places.release()
