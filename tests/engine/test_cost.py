@@ -79,3 +79,17 @@ def test_cost_between_and_beyond_measured_sizes() -> None:
     assert cost.decode(4) == pytest.approx(3.0)
     assert cost.decode(1) == pytest.approx(1.0)
     assert cost.decode(8) > 4.0
+
+
+def test_one_slow_step_is_forgotten() -> None:
+    """A number of rows that is run no more is drawn from others after some steps, so that it is
+    tried again; what is run goes on counting."""
+    cost = StepCost()
+    for rows in (1, 8, 12, 16):
+        cost.observe(rows, 0, 0.01 * rows if rows != 12 else 9.0)
+    for _ in range(40):
+        cost.observe(1, 0, 0.01)
+        cost.observe(8, 0, 0.08)
+        cost.observe(16, 0, 0.16)
+    assert cost.decode(12) == pytest.approx(0.12)
+    assert cost.decode(8) == pytest.approx(0.08)

@@ -13,6 +13,9 @@ _NEW_PROMPT_ROW = 0.3
 _HICCUP = 0.5
 # Beyond the largest number of rows that was measured, a row costs this share of its mean row.
 _NEXT_ROW = 0.6
+# A number of rows is drawn anew once so many steps had others: one slow step would else keep all
+# later ones from trying that number again.
+_OLD = 48
 _FIRST_CHUNK = 32
 _SMALLEST_CHUNK = 8
 
@@ -36,6 +39,8 @@ class StepCost:
         self.kernels = kernels
         self.prompt_row: float | None = None
         self._decode: dict[int, float] = {}  # rows -> seconds
+        self._seen: dict[int, int] = {}  # rows -> number of the newest such step
+        self._steps = 0
 
     def observe(
         self, decode_rows: int, prompt_rows: int, seconds: float, *, num_waiting: int = 0
@@ -56,6 +61,16 @@ class StepCost:
             if old is not None and seconds < old * _HICCUP:
                 old = None
             self._decode[decode_rows] = _blend(old, seconds, _NEW_DECODE)
+            self._seen[decode_rows] = self._steps = self._steps + 1
+            if not self._steps % (_OLD // 3):
+                self._forget()
+
+    def _forget(self) -> None:
+        """All that is old but the fewest rows, which could not be drawn between others."""
+        _, *more = sorted(self._seen)
+        for rows in more:
+            if self._seen[rows] < self._steps - _OLD:
+                del self._decode[rows], self._seen[rows]
 
     def decode(self, rows: int) -> float:
         """Seconds of a step of so many decode rows; 0 before any step was measured.
