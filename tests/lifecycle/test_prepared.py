@@ -1,8 +1,7 @@
-"""What is decided before anything is loaded: the projector, the plan."""
+"""What is decided before anything is loaded: the projector."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from pathlib import Path
 
@@ -10,17 +9,13 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from tests.support.models import ggufs
 from tests.support.models.projectors import SEEING, png, write_llava
 from worker import log
-from worker.errors import ModelFileError, ModelLoadError, UsageError
-from worker.lifecycle import buffers
-from worker.lifecycle.prepared import Prepared, ask_beside, check_task, find_projector, prepare
-from worker.lifecycle.worker import Worker
+from worker.errors import ModelFileError, UsageError
+from worker.lifecycle.prepared import check_task, find_projector
 from worker.llama import library
 from worker.llama.media.encoder import MediaEncoder
 from worker.llama.media.frames import EncoderSetup
-from worker.memory.plan import estimate
 from worker.model.config import load_config
 from worker.model.projector import load_projector
 from worker.settings import Settings
@@ -83,52 +78,3 @@ def test_cells_of_a_picture(kind: str, tmp_path: Path) -> None:
     # Qwen2-VL's pictures keep their size, up to the largest.
     assert rows == {"qwen2vl": (560 // 14) ** 2}.get(kind, projector.cells)
     assert projector.cells >= rows
-
-
-@pytest.fixture
-def ample(tmp_path: Path) -> Prepared:
-    """A start with memory to spare."""
-    return prepare(ggufs.write_llama(tmp_path / "m.gguf"), Settings(ctx_size=4096))
-
-
-def test_ample_starts_ask_beside_the_load(ample: Prepared) -> None:
-    """Their plan is estimated at first, and then what llama.cpp says, of the same memory."""
-    assert not ample.plan.is_asked
-    found = ask_beside(ample, Settings(ctx_size=4096))()
-    with buffers.asking(ample.config) as ask:
-        plan = estimate(ample.config, Settings(ctx_size=4096), ample.memory, ask=ask)
-    assert plan.is_asked
-    assert found == replace(ample, plan=plan)
-    assert ask_beside(found, Settings(ctx_size=4096))() is found
-
-
-def test_no_answer_beside_the_load(ample: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The estimate stays, and the log says so."""
-
-    def refuse(*_: object) -> None:
-        raise ModelLoadError("It is broken.", hint="Mend it.")
-
-    monkeypatch.setattr(buffers, "asking", refuse)
-    log.configure("console")
-    with capture_logs() as lines:
-        assert ask_beside(ample, Settings(ctx_size=4096))() is ample
-    log.configure("console", "error")
-    assert [line["reason"] for line in lines] == ["It is broken."]
-
-
-def test_a_worker_has_the_plan_that_was_asked_for(tmp_path: Path) -> None:
-    """Also after an ample start."""
-
-    async def load() -> None:
-        path = ggufs.write_llama(tmp_path / "m.gguf")
-        worker = Worker(Settings(ctx_size=4096, threads=1), path)
-        beside: asyncio.Future[None] = asyncio.Future()
-        beside.set_result(None)
-        await worker.load(beside)
-        assert worker.loaded.plan.is_asked
-        assert worker.prepared is not None
-        assert worker.prepared.plan == worker.loaded.plan
-        await worker.drain()
-        worker.close()
-
-    asyncio.run(load())

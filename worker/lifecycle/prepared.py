@@ -12,10 +12,9 @@ from typing import NamedTuple
 import msgspec
 
 from worker import log, machine
-from worker.errors import ModelFileError, ModelLoadError, RequestError, UsageError, WorkerError
+from worker.errors import ModelFileError, ModelLoadError, RequestError, UsageError
 from worker.lifecycle.adapters import Adapter, load_adapters
 from worker.lifecycle.devices import Devices, choose_devices
-from worker.lifecycle.threads import in_background
 from worker.llama import hidden_states, library, rpc
 from worker.llama.packing import packed_encodings
 from worker.llama.process import death
@@ -53,7 +52,6 @@ class Prepared(msgspec.Struct, frozen=True):
     """What is decided before anything is loaded.
 
     guesses who guesses tokens: auto, none, ngram, model, mtp or both
-    memory  what was free when the plan was made
     draft   the model that does, or None
     adapters  of the model, that requests can choose
     control   vector that is added for all of them
@@ -63,7 +61,6 @@ class Prepared(msgspec.Struct, frozen=True):
     config: ModelConfig
     devices: Devices
     plan: MemoryPlan
-    memory: machine.Memory
     guesses: str = "none"
     draft: ModelConfig | None = None
     adapters: tuple[Adapter, ...] = ()
@@ -78,8 +75,6 @@ class Prepared(msgspec.Struct, frozen=True):
 
 def prepare(path: Path, settings: Settings, *, sees: bool = True) -> Prepared:
     """Check the file and fit the model, and what drafts for it, to the devices and their memory.
-    llama.cpp is asked what contexts take, but where there is so much memory that nothing depends on
-    it: see `ask_beside`.
 
     sees: with the projector
     Raises UsageError, ModelFileError, BackendError, ResidencyError or DoesNotFitError.
@@ -102,34 +97,14 @@ def prepare(path: Path, settings: Settings, *, sees: bool = True) -> Prepared:
     fitted = fitting.fit()
     is_simple = config.recurrent is None and fitted.plan.newer is None
     if not (is_simple and is_ample(fitted.plan, memory)):
-        fitted = fitting.ask()
+        from worker.lifecycle import buffers  # brings the modules of a context
+
+        with buffers.asking(config, draft) as ask:
+            fitted = fitting.fit(ask)
     fitted.tell()
     check_fit(fitted.plan, config)
     guesses = "none" if config.only_embeds else fitted.settings.guesses
-    return Prepared(
-        config, devices, fitted.plan, memory, guesses, draft, adapters, control, projector
-    )
-
-
-def ask_beside(prepared: Prepared, settings: Settings) -> Callable[[], Prepared]:
-    """Ask llama.cpp what the contexts take while the weights are read, if it was not asked. What
-    is returned waits for the answer: the same, with the plan that follows from it."""
-    if prepared.plan.is_asked:
-        return lambda: prepared
-    config, memory, draft = prepared.config, prepared.memory, prepared.draft
-    adapters = [adapter.config for adapter in prepared.adapters]
-    fitting = Fitting(config, settings, memory, draft, adapters, prepared.projector)
-
-    def ask() -> Prepared:
-        try:
-            fitted = fitting.ask()
-        except WorkerError as error:
-            log.get("plan").warning("what contexts take is estimated", reason=error.message)
-            return prepared
-        is_same = _sizes(fitted.plan) == _sizes(prepared.plan) and fitted.plan.fits
-        return msgspec.structs.replace(prepared, plan=fitted.plan) if is_same else prepared
-
-    return in_background("plan", ask)
+    return Prepared(config, devices, fitted.plan, guesses, draft, adapters, control, projector)
 
 
 class Fitted(NamedTuple):
@@ -157,13 +132,6 @@ class Fitting(NamedTuple):
     draft: ModelConfig | None = None
     adapters: Sequence[AdapterConfig] = ()
     projector: ProjectorConfig | None = None
-
-    def ask(self) -> Fitted:
-        """Fitted by what llama.cpp says. Raises what `fit` raises, and ModelLoadError."""
-        from worker.lifecycle.buffers import asking  # brings the modules of a context
-
-        with asking(self.config, self.draft) as ask:
-            return self.fit(ask)
 
     def fit(self, ask: AskBuffers | None = None) -> Fitted:
         """Heads that nobody named are used as `both` does, where they cost no context.

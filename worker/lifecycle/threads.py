@@ -1,4 +1,4 @@
-"""A thread for one thing, and who waits for it: the event loop, or another thread."""
+"""A thread for one thing, and the event loop that waits for it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 
@@ -32,18 +31,3 @@ async def in_thread(name: str, function: Callable[[], _T]) -> _T:
 
     threading.Thread(target=run, name=name, daemon=True).start()
     return await future
-
-
-def in_background(name: str, function: Callable[[], _T]) -> Callable[[], _T]:
-    """Begin it in a thread of its own. What is returned waits for it, and has its result or raises
-    its error."""
-    future: Future[_T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(function())
-        except BaseException as error:  # noqa: BLE001  (it is raised where it is awaited)
-            future.set_exception(error)
-
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return future.result

@@ -178,13 +178,12 @@ class Worker:
         media: MediaReader | None = None
         try:
             with self.time_part("imports"):
-                from worker.lifecycle.prepared import ask_beside, load_weights, prepare
+                from worker.lifecycle.prepared import load_weights, prepare
             with self.time_part("check"):
                 prepared = self.prepared = prepare(self.model_path, self.settings)
             if self._cancelled.is_set():
                 raise ModelLoadError("Loading was given up.")
             self.at_weights.set()
-            asked = ask_beside(prepared, self.settings)
             if prepared.projector is not None:  # which is loaded beside the weights
                 from worker.lifecycle.media import MediaReader
 
@@ -197,8 +196,6 @@ class Worker:
                 "more imports"
             ):  # `service/server.py` began them beside the weights
                 from worker.lifecycle.compose import load_parts
-            with self.time_part("plan"):
-                prepared = asked()
             made = load_parts(weights, self.settings, prepared, media, self.time_part)
             self.prepared = made.prepared
             self.parts |= made.native.backend.seconds
