@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -47,23 +46,6 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     folder = tmp_path_factory.mktemp("assistant")
     target = drafters.write_gemma4(folder / "target.gguf", shared=request.param)
     return target, drafters.write_assistant(folder / "assistant.gguf")
-
-
-@pytest.fixture(scope="module")
-def truth(pair: Pair) -> Generator[Truth]:
-    """What each request gets alone, without an assistant."""
-    truth = Truth(pair[0])
-    yield truth
-    truth.backend.close()
-
-
-@pytest.fixture
-def session(pair: Pair, truth: Truth, request: pytest.FixtureRequest) -> Generator[Session]:
-    """A session with the assistant; the test's parameter has its options."""
-    options: dict[str, Any] = getattr(request, "param", {})
-    session = Session(pair[0], truth, draft=pair[1], **options)
-    yield session
-    session.close()
 
 
 @pytest.mark.parametrize("session", [{}, {"unified": True}], indirect=True)

@@ -68,23 +68,6 @@ def write_pair(folder: Path, kind: str) -> Pair:
     return target, write(folder / "draft.gguf", **options)
 
 
-@pytest.fixture(scope="module")
-def truth(pair: Pair) -> Generator[Truth]:
-    """What each request gets alone, without a drafter."""
-    truth = Truth(pair[0])
-    yield truth
-    truth.backend.close()
-
-
-@pytest.fixture
-def session(pair: Pair, truth: Truth, request: pytest.FixtureRequest) -> Generator[Session]:
-    """A session with the drafter; the test's parameter has its options."""
-    options: dict[str, Any] = getattr(request, "param", {})
-    session = Session(pair[0], truth, draft=pair[1], **options)
-    yield session
-    session.close()
-
-
 @pytest.mark.parametrize("session", [{}, {"unified": True}], indirect=True)
 def test_it_saves_steps_and_changes_nothing(session: Session) -> None:
     """Common beginnings, an abort, and several streams, in either layout of the cells."""

@@ -4,6 +4,7 @@ MTP)."""
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -157,6 +158,16 @@ def why_no_drafter(target: ModelConfig, draft: ModelConfig) -> str | None:
     return (_eagle_flaw if is_eagle else _dflash_flaw)(target, draft)
 
 
+def _of_layers(draft: ModelConfig, names: Iterable[str]) -> list[str]:
+    return [f"blk.{i}.{name}.weight" for i in range(draft.layers) for name in names]
+
+
+def _lacks(there: Container[str], needed: Iterable[str]) -> str | None:
+    """The first tensor that is needed and not there, in words."""
+    missing = next((name for name in needed if name not in there), None)
+    return None if missing is None else f"it has no tensor {missing}"
+
+
 def _eagle_flaw(target: ModelConfig, draft: ModelConfig) -> str | None:
     """What the graph of an EAGLE-3 drafter lacks."""
     header = open_header(draft.path)
@@ -164,9 +175,8 @@ def _eagle_flaw(target: ModelConfig, draft: ModelConfig) -> str | None:
     needed = [*_EAGLE_TENSORS]
     if header.keys.get("eagle3.norm_before_fc"):
         needed.append("enc.output_norm.weight")
-    for name in needed:
-        if name not in shapes:
-            return f"it has no tensor {name}"
+    if (why := _lacks(shapes, needed)) is not None:
+        return why
     if draft.layers != 1 or draft.key_length != draft.value_length:
         return "EAGLE-3 has one layer, whose keys and values are equally long"
     own = _EMBEDDING in shapes, _OUTPUT in shapes
@@ -190,10 +200,9 @@ def _dflash_flaw(target: ModelConfig, draft: ModelConfig) -> str | None:
     for name, kind in _BEYOND_DFLASH.items():
         if name in shapes:
             return f"it is a {kind} file, which is not supported"
-    of_layers = (f"blk.{i}.{name}.weight" for i in range(draft.layers) for name in _DFLASH_LAYER)
-    for name in (*_DFLASH_TENSORS, *of_layers):
-        if name not in shapes:
-            return f"it has no tensor {name}"
+    needed = (*_DFLASH_TENSORS, *_of_layers(draft, _DFLASH_LAYER))
+    if (why := _lacks(shapes, needed)) is not None:
+        return why
     if draft.key_length != draft.value_length:
         return f"its keys have {draft.key_length} elements and its values {draft.value_length}"
     if draft.block_size < _FEWEST_ROWS:
@@ -227,10 +236,9 @@ def _assistant_flaw(target: ModelConfig, draft: ModelConfig) -> str | None:
             f"{target.embedding}"
         )
     there = {tensor.name for tensor in open_header(draft.path).tensors}
-    of_layers = (f"blk.{i}.{name}.weight" for i in range(draft.layers) for name in _ASSISTANT_LAYER)
-    for name in (*_ASSISTANT_TENSORS, *of_layers):
-        if name not in there:
-            return f"it has no tensor {name}"
+    needed = (*_ASSISTANT_TENSORS, *_of_layers(draft, _ASSISTANT_LAYER))
+    if (why := _lacks(there, needed)) is not None:
+        return why
     if draft.nextn_layers != draft.layers:
         return f"{draft.nextn_layers} of its {draft.layers} layers draft tokens, and all must"
     if draft.embedding == draft.target_width:
