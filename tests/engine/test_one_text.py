@@ -86,31 +86,80 @@ def test_fresh_and_used(opened: list[LlamaBackend], kept_bytes: int) -> None:
         said(used, [[5, *other] for other in others], "drawn")
 
 
-def test_what_is_known_is_taken_whole() -> None:
-    """Alone whole pieces; all where a prompt is short, goes on from all of it, or others run."""
-    backend = FakeBackend(num_cells=400, num_slots=4, capacity=16, vocab_size=1_000)
-    backend.kernels = Kernels(piece=16, whole=16, tile=30)
-    engine = engine_over(backend)
-    text = list(range(1, 60))
-    read: list[int] = []
+WIDE = Kernels(piece=128, wide=64, whole=16, tile=64)
+TEXT = list(range(1, 400))
+OTHER = list(range(900, 700, -1))
 
-    def ask(name: str, prompt: list[int]) -> list[int]:
-        before, tokens = backend.rows_computed, list[int]()
-        engine.add(request(name, prompt, max_tokens=3))
-        while engine.status_of(name) is not None:
-            tokens += [d.token for d in engine.step() if d.id == name and d.token is not None]
-        read.append(backend.rows_computed - before - (len(tokens) - 1))
-        return tokens
 
-    answer = ask("first", text[:40])
-    ask("again", text[:40])
-    ask("branch", [*text[:35], 999, 998])
-    ask("short", [*text[:20], 997, 996])
-    ask("goes on", [*text[:40], *answer, 7, 8])
-    assert read == [40, 40 - 32, 37 - 32, 22 - 20, 3]
-    engine.add(request("beside", [500] * 10, max_tokens=100))
-    engine.step()
-    before = engine.snapshot.stats.shared_tokens
-    engine.add(request("not alone", text[:30], max_tokens=1))
-    engine.step()
-    assert engine.snapshot.stats.shared_tokens - before == 29
+class Asked:
+    """An engine that answers one prompt after the other; `read`: rows of prompts, by step."""
+
+    def __init__(self) -> None:
+        self.backend = FakeBackend(num_cells=4_000, num_slots=4, capacity=512, vocab_size=1_000)
+        self.backend.kernels = WIDE
+        self.engine = engine_over(self.backend)
+        self.read: list[int] = []
+
+    def ask(self, prompt: list[int], count: int = 1) -> list[int]:
+        """What is written behind a prompt."""
+        before, written = len(self.backend.batch_sizes), list[int]()
+        self.engine.add(request("a", prompt, max_tokens=count))
+        while self.engine.status_of("a") is not None:
+            written += [each.token for each in self.engine.step() if each.token is not None]
+        sizes = self.backend.batch_sizes[before:]
+        self.read = sizes[: len(sizes) - (len(written) - 1)]
+        return written
+
+
+@pytest.mark.parametrize(
+    ("length", "steps"),
+    [(63, [63]), (128, [128]), (129, [64, 65]), (160, [96, 64]), (191, [112, 79]),
+     (192, [128, 64]), (300, [128, 96, 76]), (385, [128, 128, 64, 65])],
+)  # fmt: skip
+def test_all_steps_of_a_prompt_are_wide(length: int, steps: list[int]) -> None:
+    """The last one too, and all others end at whole blocks."""
+    asked = Asked()
+    asked.ask(TEXT[:length])
+    assert asked.read == steps
+
+
+@pytest.mark.parametrize(
+    ("prompt", "read"),
+    [
+        (TEXT[:300], [76]),  # again: as much as a wide step needs
+        ([*TEXT[:290], *OTHER[:110]], [112]),
+        ([*TEXT[:250], *OTHER[:20]], [78]),
+        ([*TEXT[:40], *OTHER[:200]], [128, 80]),
+        ([*TEXT[:40], *OTHER[:20]], [20]),  # so few are computed like single ones
+    ],
+)
+def test_what_is_known_is_gone_on_with_in_wide_steps(prompt: list[int], read: list[int]) -> None:
+    """Alone, from a whole block, so that what is read is computed as if nothing was known."""
+    asked = Asked()
+    asked.ask(TEXT[:300])
+    asked.ask(prompt)
+    assert asked.read == read
+
+
+def test_what_was_written_is_known_too() -> None:
+    """All of it, where it goes on or is long; else the prompt before it."""
+    asked = Asked()
+    written = asked.ask(TEXT[:300], 201)
+    asked.ask([*TEXT[:300], *written[:190], *OTHER[:100]])
+    assert asked.read == [100]
+    asked.ask([*TEXT[:300], *written[:190], *OTHER[:100], 7])
+    assert asked.read == [1]
+    asked.ask([*TEXT[:300], *written[:20], *OTHER[100:200]])
+    assert asked.read == [64, 68]
+
+
+def test_beside_others_all_that_is_known_is_taken() -> None:
+    """Then steps are not its own."""
+    asked = Asked()
+    asked.ask(TEXT[:300])
+    asked.engine.add(request("beside", [500] * 10, max_tokens=100))
+    asked.engine.step()
+    before = asked.engine.snapshot.stats.shared_tokens
+    asked.engine.add(request("not alone", TEXT[:290], max_tokens=1))
+    asked.engine.step()
+    assert asked.engine.snapshot.stats.shared_tokens - before == 289

@@ -99,6 +99,8 @@ class Kernels(msgspec.Struct, frozen=True):
             of more rows each row is computed against the cells of all sequences
     few     rows of one sequence that give the same bits as in steps of a row of several sequences
     piece   rows of prompts in a step for which nobody waits
+    wide    so many rows of one sequence in a step, or more, give the same bits however its tokens
+            are divided into steps, if each step but the last is a multiple of `block`
     whole   a request that runs alone takes a multiple of so many known tokens, see `Prefixes`
     cell_s  seconds to fill or to copy what one cell holds
     """
@@ -109,12 +111,29 @@ class Kernels(msgspec.Struct, frozen=True):
     mixed: int = 512
     few: int = 48
     piece: int = 512
+    wide: int = 0
     whole: int = 1
     cell_s: float = 8e-6
 
     def num_padding(self, rows: int) -> int:
         """Rows that fill a step of so many sequences up, where that takes less time."""
         return self.block - rows if 0 < self.fewest <= rows < self.block else 0
+
+    def piece_of(self, missing: int, rows: int) -> int:
+        """Rows of the coming step for a prompt that misses so many, of at most `rows`: what it
+        leaves to the last step is wide."""
+        if rows < missing < rows + self.wide and rows >= 2 * self.wide:
+            rows = missing - self.wide
+            return rows - rows % self.block
+        return min(missing, rows)
+
+    def start(self, known: int, length: int) -> int:
+        """After how many of the `known` tokens a prompt of `length` is gone on with in wide steps:
+        as if nobody knew any."""
+        if length < self.tile:
+            return known  # so few rows are computed like single ones
+        known = max(0, min(known, length - self.wide))
+        return known - known % self.whole
 
 
 USUAL_KERNELS = Kernels()

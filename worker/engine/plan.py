@@ -262,7 +262,7 @@ class Planner:
             slot = sequence.slot
             assert slot is not None
             wanted = min(slot.pause(missing), self._alike(sequence))
-            count = min(wanted, rows)
+            count = self._backend.kernels.piece_of(wanted, rows)
             count -= max(0, sequence.num_outputs(count) - outputs)
             if count <= 0 or (runs and count < wanted):
                 continue

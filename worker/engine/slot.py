@@ -23,12 +23,16 @@ class Slot:
         Prefixes  marks, where others need what the slot computes; prompt
 
     index     its sequence id; it changes when what the slot holds is moved
+    num_wide  its first tokens, as far as wide steps computed them, see `Kernels`
     is_saved  everything that a cached slot holds is kept outside of the cache too
     marks     lengths at which computing must pause, because a state is copied there; ascending
     prompt    whose tokens it holds
     """
 
-    __slots__ = ("cells", "index", "is_running", "is_saved", "length", "marks", "prompt", "tokens")
+    __slots__ = (
+        "cells", "index", "is_running", "is_saved", "length", "marks", "num_wide", "prompt",
+        "tokens",
+    )  # fmt: skip
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -36,7 +40,7 @@ class Slot:
         self.is_saved = False
         self.tokens = _NOTHING
         self.cells = _NOTHING
-        self.length = 0
+        self.length = self.num_wide = 0
         self.marks: list[int] = []
         self.prompt = NO_PROMPT
 
@@ -63,7 +67,7 @@ class Slot:
     def forget(self) -> None:
         """The slot holds nothing and belongs to nobody."""
         self.tokens = self.cells = _NOTHING
-        self.length = 0
+        self.length = self.num_wide = 0
         self.is_running = self.is_saved = False
         self.marks = []
         self.prompt = NO_PROMPT

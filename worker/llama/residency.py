@@ -215,7 +215,8 @@ def kernels_of(
         mixed=_TILE - 1 if on_cpu else _ANY,
         few=_TILE - _ROW_BLOCK if on_cpu else _ANY,
         piece=piece,
-        whole=piece,
+        wide=_TILE if on_cpu else 0,
+        whole=_ROW_BLOCK if on_cpu else piece,
         cell_s=nbytes / num_cells / _COPIED_PER_S,
     )
 

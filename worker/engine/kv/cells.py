@@ -95,7 +95,17 @@ class Cells:
         self.pool.start(slot, len(tokens))
 
     def grow(self, slot: Slot, count: int) -> None:
-        """The next `count` tokens of a running slot are in its cells; so many must be free."""
+        """A step computed the next `count` tokens of a running slot; so many cells must be free."""
+        if count >= self._backend.kernels.wide and slot.num_wide == slot.length:
+            slot.num_wide += count
+        self._fill(slot, count)
+
+    def bring(self, slot: Slot, count: int) -> None:
+        """The first `count` tokens of a running slot came back into its cells."""
+        self._fill(slot, count)
+        slot.num_wide = count
+
+    def _fill(self, slot: Slot, count: int) -> None:
         self.pool.grow(slot, count)
         slot.length += count
 
@@ -115,10 +125,11 @@ class Cells:
         ):
             return False
         if copied:
-            self.grow(target, stop)
+            self._fill(target, stop)
         else:
             self.pool.share(source, target, stop)
             target.length = stop
+        target.num_wide = min(source.num_wide, stop)
         return True
 
     def move(self, slot: Slot, index: int) -> bool:
@@ -141,7 +152,7 @@ class Cells:
     def cut(self, slot: Slot, length: int) -> None:
         """Forget a cached slot's tokens from position `length` on."""
         self.pool.release(slot, length)
-        slot.length = length
+        slot.length, slot.num_wide = length, min(slot.num_wide, length)
         self._backend.drop(slot.index, slot.position)
 
     def discard_beyond(self, slot: Slot) -> None:
@@ -194,7 +205,8 @@ class Cells:
                 slot.forget()
                 continue
             self.pool.start(slot, len(slot.tokens))
-            self.grow(slot, length)
+            self._fill(slot, length)
+            slot.num_wide = min(slot.num_wide, length)
 
     def _empty(self, slot: Slot) -> None:
         self.pool.release(slot, 0)

@@ -120,7 +120,7 @@ class Keeper:
         started = self._clock()
         if not self._backend.restore(slot.index, loaded.parts, loaded.rest):
             return 0, 0
-        cells.grow(slot, loaded.num_tokens)
+        cells.bring(slot, loaded.num_tokens)
         self._spent_s += self._clock() - started
         return loaded.num_tokens, loaded.num_read
 

@@ -72,9 +72,10 @@ class Prefixes:
 
         One token is left over, because computing it gives the logits. Nobody where all rows must
         be computed: each row's logits are wanted, or the sequence is suspect and depends on nobody.
-        Where nobody runs and it does not go on from all that is there, it gets whole pieces: then
-        its rows are computed in the same pieces as if nobody knew any, and it says the same. Not so
-        with states that are of use only as they were saved.
+        Where nobody runs and it does not go on from all that is there, it gets what wide steps
+        computed and leaves as much as a wide step needs: so its rows are computed by the same
+        kernels as if nobody knew any, and it says the same. Not so where that would be more than a
+        piece to read, or with states that are of use only as they were saved.
         """
         if not sequence.num_shareable or sequence.is_suspect:
             return Match(0, None, None, (sequence.num_known - 1, "scored"))
@@ -98,13 +99,15 @@ class Prefixes:
         in_pieces = not isinstance(sequence, ScoredSequence)  # which pauses behind its state
         in_pieces = in_pieces and not sequence.was_put_back  # it comes back as it was
         if not running and in_pieces and not self._backend.shape.needs_rest:
-            kernels = self._backend.kernels
-            # Rows of less than a tile are computed like single ones.
-            whole = kernels.whole if sequence.num_known >= kernels.tile else 1
+            kernels, length = self._backend.kernels, sequence.num_known
             if best is not None and most != best.length:
-                most = sequence.prompt.whole(most - most % whole)
+                alike = sequence.prompt.whole(kernels.start(min(most, best.num_wide), length))
+                most = alike if most - alike <= kernels.piece else most
             if found is not None and not found.is_whole:
-                found = found._replace(num_tokens=found.num_tokens // whole * whole)
+                kept = found.num_tokens
+                if kernels.wide and length >= kernels.tile:
+                    kept -= kept % BLOCK  # a block may hold what was written behind a prompt too
+                found = found._replace(num_tokens=kernels.start(kept, length))
         is_kept = found is not None and found.num_tokens > most
         count = found.num_tokens if found is not None and is_kept else most
         if max(known) > count:
