@@ -49,7 +49,7 @@ _WHY: dict[Reason, str] = {
     "window": "The sliding window has left these tokens, and there is no checkpoint before them.",
     "in_use": "A running request has these tokens, and is past the place where this one differs.",
     "too_short": "For so few tokens no checkpoint is made.",
-    "whole_pieces": "A lone request continues at whole pieces of the prompt only.",
+    "whole_pieces": "A lone request reads at least 64 tokens, from a whole block of 16.",
     "disk_blocks": "On disk prompts are found in blocks of 64 tokens.",
     "would_stall": "To bring it back would have stalled the running streams.",
     "prompt_logprobs": "The logprobs of the prompt were asked for, so all of it was computed.",
