@@ -98,6 +98,7 @@ class Kernels(msgspec.Struct, frozen=True):
     mixed   rows that several sequences share a step with at most in the unified layout; in a step
             of more rows each row is computed against the cells of all sequences
     few     rows of one sequence that give the same bits as in steps of a row of several sequences
+    lone    from this position on a row with a step of its own gives other bits than among others
     piece   rows of prompts in a step for which nobody waits
     whole   a request that runs alone takes a multiple of so many known tokens, see `Prefixes`
     cell_s  seconds to fill or to copy what one cell holds
@@ -108,6 +109,7 @@ class Kernels(msgspec.Struct, frozen=True):
     tile: int = 64
     mixed: int = 512
     few: int = 48
+    lone: int = 1 << 30
     piece: int = 512
     whole: int = 1
     cell_s: float = 8e-6
