@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from checks.real.conftest import Real, complete
+from checks.real.conftest import PATIENCE_S, Real, complete
 from tests.support import http
 from tests.support.programs.processes import Server
 
@@ -30,6 +30,8 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 # More than a wide step has, together with the prompt.
 NUM_WRITTEN = 160
+# Alone, with fused and with standard attention.
+NUM_ALONE = {"on": 1_000, "off": 320}
 Texts = dict[tuple[int, str], list[str]]
 
 
@@ -94,21 +96,39 @@ def test_one_text(real: Real, kept: str) -> None:
     assert {key: len(set(texts)) for key, texts in said.items()} == dict.fromkeys(said, 1)
 
 
-def marked(server: Server, prompt: list[int], written: list[int]) -> list[tuple[int, float]]:
-    """The tokens that come behind those that another worker wrote, and their probabilities."""
+def marked(
+    server: Server, prompt: list[int], written: list[int], count: int = NUM_WRITTEN
+) -> list[tuple[int, float]]:
+    """The tokens that come behind those that another worker wrote, up to so many, and their
+    probabilities."""
     told = json.dumps({"tokens": {"0": written}}).encode() if written else b""
-    body = {"prompt": prompt, "max_tokens": NUM_WRITTEN, "temperature": 0, "ignore_eos": True,
+    body = {"prompt": prompt, "max_tokens": count, "temperature": 0, "ignore_eos": True,
             "logprobs": 0, "stream": True}  # fmt: skip
     headers = {"x-relay": f"{'0' * 32} 1700000000", "x-relay-written": str(len(told))}
     answer = http.post(
-        server.url + "/v1/completions", content=told + json.dumps(body).encode(), headers=headers
-    )
+        server.url + "/v1/completions", content=told + json.dumps(body).encode(), headers=headers,
+        timeout=PATIENCE_S,
+    )  # fmt: skip
     assert answer.status_code == 200, answer.text
     tokens = re.findall(r"^:w \[0,(\d+)", answer.text, re.MULTILINE)
     scores = re.findall(r'"token_logprobs":\[([^\]]+)\]', answer.text)
     numbers = [float(number) for each in scores for number in each.split(",")]
-    assert len(tokens) == len(numbers) == NUM_WRITTEN - len(written)
+    assert len(tokens) == len(numbers) == count - len(written)
     return list(zip(map(int, tokens), numbers, strict=True))
+
+
+@pytest.mark.parametrize("attention", NUM_ALONE)
+def test_what_another_wrote_alone(real: Real, attention: str) -> None:
+    """Alone here too, a greedy text goes on with the same bits, wherever it was cut: fused
+    attention of one row is divided among two threads from position 256 on."""
+    prompt, length = prompt_of(real, 40), NUM_ALONE[attention]
+    options = ("-c", "4096", "-np", "2", "-t", "2", "-fa", attention, "--draft", "none")
+    with real.serving(*options, "--relayed") as server:
+        whole = marked(server, prompt, [], length)
+        assert len({token for token, _ in whole}) > 10
+        for count in (length // 4, length // 2, length - 20):
+            tokens = [token for token, _ in whole[:count]]
+            assert marked(server, prompt, tokens, length) == whole[count:]
 
 
 def test_what_another_wrote(real: Real) -> None:

@@ -10,8 +10,10 @@ import pytest
 from tests.engine.driving import KINDS, engine_over, request, run, tokens_of
 from tests.support.fakes import FakeBackend
 from worker.engine.backend import Kernels
+from worker.engine.drafts.guesser import Drafting
 from worker.engine.engine import Engine
 from worker.engine.request import Request
+from worker.engine.sampling import SamplingParams
 from worker.engine.sequence import Delta
 from worker.errors import RequestError
 
@@ -81,3 +83,57 @@ def test_in_steps_that_round_alike(num_written: int) -> None:
     whole, rest = divmod(num_written, 40)
     assert sizes[0] == 100
     assert sizes[1 : 1 + whole + (rest > 0)] == [40] * whole + [rest] * (rest > 0)
+
+
+LONE: dict[str, Any] = {"sampling": SamplingParams(temperature=0.0)}
+
+
+def sizes_of(fields: dict[str, Any], lone: int, engine: Engine) -> list[int]:
+    """Rows of the steps in which a prompt of 100 tokens and 90 that were written are read."""
+    asked = request("a", [1 + n % 40 for n in range(100)], 200, **fields)
+    engine.backend.kernels = Kernels(few=40, lone=lone)
+    engine.add(msgspec.structs.replace(asked, written=(7,) * 90))
+    found: list[int] = []
+    while sum(found) < 190:
+        before = engine.scheduler.running[-1].num_computed if found else 0
+        engine.step()
+        found.append(engine.scheduler.running[-1].num_computed - before)
+    return [count for count in found if count]
+
+
+@pytest.mark.parametrize(
+    ("fields", "lone", "sizes"),
+    [
+        (LONE, 150, [40, 10, *[1] * 40]),
+        (LONE, 0, [1] * 90),
+        ({"sampling": SamplingParams(top_k=1)}, 150, [40, 10, *[1] * 40]),
+        ({}, 150, [40, 40, 10]),
+        (LONE, 1 << 30, [40, 40, 10]),
+    ],
+)
+def test_a_lone_text_is_read_as_it_was_written(
+    fields: dict[str, Any], lone: int, sizes: list[int]
+) -> None:
+    """A greedy one in steps of one row from where such a row is computed otherwise."""
+    engine = engine_over(FakeBackend(num_cells=1_000, capacity=512))
+    assert sizes_of(fields, lone, engine) == [100, *sizes]
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_beside_another_text_it_is_read_by_few(*, streams: bool) -> None:
+    """Also where both take turns: nobody waits for a step a token."""
+    engine = engine_over(FakeBackend(num_cells=2_000, capacity=512, streams=streams))
+    engine.add(request("b", [2, 3], 400))
+    engine.step()
+    assert len(sizes_of(LONE, 0, engine)) < 30
+
+
+def test_what_was_written_with_guesses_is_read_by_few() -> None:
+    """Which rows were alone is not known."""
+    backend = FakeBackend(num_cells=1_000, capacity=512)
+    backend.kernels = Kernels(few=40, lone=0)
+    engine = Engine(backend, lambda: backend.now, drafting=Drafting(looks_up=True))
+    engine.add(msgspec.structs.replace(request("a", PROMPT, 200, **LONE), written=(7,) * 90))
+    engine.step()
+    engine.step()
+    assert backend.batch.size == 40

@@ -31,14 +31,19 @@ def test_a_line_in_pieces(native_log: NativeLog) -> None:
 
 
 def test_lines_of_two_threads_do_not_mix(native_log: NativeLog) -> None:
-    """A thread's half line is not finished by another thread, nor does it get its level."""
+    """A thread's half line is not finished by another thread, nor does it get its level; a capture
+    has the lines of its own thread, for sizes are read from them."""
     with native_log.capture() as lines, ThreadPoolExecutor(1) as other:
+        capture = native_log.capture()
+        others = other.submit(capture.__enter__).result()
         write: Callable[[int, bytes, None], None] = native_log.callback
         write(INFO, b"loading", None)
         other.submit(write, ERROR, b"no memory", None).result()
         write(MORE, b" done\n", None)
         other.submit(write, MORE, b" left\n", None).result()
-    assert lines == [("info", "loading done"), ("error", "no memory left")]
+        capture.__exit__(None, None, None)
+    assert lines == [("info", "loading done")]
+    assert others == [("error", "no memory left")]
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,7 @@ class Kernels(msgspec.Struct, frozen=True):
     mixed   rows that several sequences share a step with at most in the unified layout; in a step
             of more rows each row is computed against the cells of all sequences
     few     rows of one sequence that give the same bits as in steps of a row of several sequences
+    lone    from this position on a row with a step of its own gives other bits than among others
     piece   rows of prompts in a step for which nobody waits
     wide    so many rows of one sequence in a step, or more, give the same bits however its tokens
             are divided into steps, if each step but the last is a multiple of `block`
@@ -110,6 +111,7 @@ class Kernels(msgspec.Struct, frozen=True):
     tile: int = 64
     mixed: int = 512
     few: int = 48
+    lone: int = 1 << 30
     piece: int = 512
     wide: int = 0
     whole: int = 1

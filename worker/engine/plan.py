@@ -94,6 +94,7 @@ class Planner:
                 self._rows_ahead = 0
             return self._plain(streams, num_available)
         backend, count = self._backend, len(streams)
+        is_alone = not streams and not num_others and len(prompts) == 1
         prompts, is_contested = self._in_turns(prompts)
         if self._one_prompt:
             prompts = prompts[:1]
@@ -121,7 +122,7 @@ class Planner:
                     return self._plain(streams, num_available)
                 self._rows_ahead += max(1, alone)
                 rows, streams = alone, []
-        chunks = self._chunks(prompts, len(streams), rows)
+        chunks = self._chunks(prompts, len(streams), rows, is_alone=is_alone)
         prompt_rows = sum(chunk for _, chunk in chunks)
         self._num_read += prompt_rows
         self._short_next ^= is_contested
@@ -248,7 +249,9 @@ class Planner:
             sequence.due = self._num_read + sequence.num_missing
         return sequence.worth, sequence.due
 
-    def _chunks(self, prompts: list[Sequence], num_streams: int, rows: int) -> Runs:
+    def _chunks(
+        self, prompts: list[Sequence], num_streams: int, rows: int, *, is_alone: bool
+    ) -> Runs:
         """Give the rows to the prompts in order; to the others only where all that they want fits.
 
         That is what they miss, or what they miss before a state is to be copied. One that is begun
@@ -261,7 +264,7 @@ class Planner:
             missing = sequence.num_missing
             slot = sequence.slot
             assert slot is not None
-            wanted = min(slot.pause(missing), self._alike(sequence))
+            wanted = min(slot.pause(missing), self._alike(sequence, is_alone=is_alone))
             count = self._backend.kernels.piece_of(wanted, rows)
             count -= max(0, sequence.num_outputs(count) - outputs)
             if count <= 0 or (runs and count < wanted):
@@ -271,13 +274,22 @@ class Planner:
             rows -= count
         return runs
 
-    def _alike(self, sequence: Sequence) -> int:
+    def _alike(self, sequence: Sequence, *, is_alone: bool) -> int:
         """How many of its next tokens are computed by the same kernels as at first: sampled ones
-        were in steps of few rows, if others ran beside them. A suspect has few steps instead."""
+        were in steps of few rows, if others ran beside them. A suspect has few steps instead.
+
+        What another worker wrote without guesses is computed like a text that ran alone where that
+        decides how it goes on: greedily, and alone here too.
+        """
         if sequence.is_suspect:
             return sequence.num_missing
         left = sequence.num_prompt - sequence.num_computed
-        return left if left > 0 else self._backend.kernels.few
+        if left > 0:
+            return left
+        kernels = self._backend.kernels
+        if is_alone and sequence.written and sequence.is_greedy and sequence.draft is None:
+            return min(kernels.few, max(1, kernels.lone - sequence.num_computed))
+        return kernels.few
 
 
 def _num_missing(sequence: Sequence) -> int:

@@ -323,6 +323,12 @@ class Sequence:
         return self.suspect_until > 0 and self.num_computed < self.suspect_until
 
     @property
+    def is_greedy(self) -> bool:
+        """Whether the likeliest token is chosen."""
+        sampling = self.params.sampling
+        return sampling.is_greedy or sampling.top_k == 1
+
+    @property
     def num_sampled(self) -> int:
         """Tokens that the model chose."""
         return self.num_known - self.num_prompt

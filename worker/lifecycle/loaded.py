@@ -16,6 +16,7 @@ from worker.engine.thread import EngineThread
 from worker.errors import RequestError
 from worker.lifecycle.adapter_loader import AdapterLoader
 from worker.lifecycle.adapters import ServedAdapters
+from worker.lifecycle.asked_plan import ask_when_idle
 from worker.lifecycle.default_sampling import changed_sampling, default_sampling
 from worker.lifecycle.devices import Devices
 from worker.lifecycle.loading import Native, open_backend, open_draft
@@ -183,6 +184,12 @@ class Loaded:
             await asyncio.sleep(_BESIDE_S if self.engine.num_streams else _IDLE_S)
             size += await asyncio.to_thread(memory.collapse, stretch)
         _log.info("large pages", console="", memory_mb=_mb(size))
+
+    async def ask_for_plan(self, prepared: Prepared) -> Prepared:
+        """The same with llama.cpp's own sizes, and from now on its plan; see `ask_when_idle`."""
+        plan = await ask_when_idle(prepared, self.settings, lambda: not self.engine.num_streams)
+        self.plan = plan
+        return msgspec.structs.replace(prepared, plan=plan)
 
     def summary(self, url: str, seconds: float, *, page: bool) -> str:
         """What a person reads once the worker is ready."""

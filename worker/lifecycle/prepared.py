@@ -51,6 +51,7 @@ _CPU_ONLY = _WITHOUT_FILES - {"rpc"}
 class Prepared(msgspec.Struct, frozen=True):
     """What is decided before anything is loaded.
 
+    memory  what was free then
     guesses who guesses tokens: auto, none, ngram, model, mtp or both
     draft   the model that does, or None
     adapters  of the model, that requests can choose
@@ -61,6 +62,7 @@ class Prepared(msgspec.Struct, frozen=True):
     config: ModelConfig
     devices: Devices
     plan: MemoryPlan
+    memory: machine.Memory
     guesses: str = "none"
     draft: ModelConfig | None = None
     adapters: tuple[Adapter, ...] = ()
@@ -75,6 +77,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
 def prepare(path: Path, settings: Settings, *, sees: bool = True) -> Prepared:
     """Check the file and fit the model, and what drafts for it, to the devices and their memory.
+    llama.cpp is asked what contexts take where an estimate could decide: see `ask_when_idle`.
 
     sees: with the projector
     Raises UsageError, ModelFileError, BackendError, ResidencyError or DoesNotFitError.
@@ -104,7 +107,9 @@ def prepare(path: Path, settings: Settings, *, sees: bool = True) -> Prepared:
     fitted.tell()
     check_fit(fitted.plan, config)
     guesses = "none" if config.only_embeds else fitted.settings.guesses
-    return Prepared(config, devices, fitted.plan, guesses, draft, adapters, control, projector)
+    return Prepared(
+        config, devices, fitted.plan, memory, guesses, draft, adapters, control, projector
+    )
 
 
 class Fitted(NamedTuple):

@@ -85,7 +85,7 @@ class Worker:
         self._recalled: Recalled | None = None
         self._watchdog: Watchdog | None = None
         self._watching: asyncio.Task[None] | None = None
-        self._moving: asyncio.Task[None] | None = None
+        self._settling: asyncio.Task[None] | None = None
         self._is_waking = False
         self._failed_wakes = 0  # in a row
 
@@ -165,7 +165,7 @@ class Worker:
             self._put_away,
             self._bring_back,
         )
-        self._moving = asyncio.create_task(self._loaded.use_large_pages())
+        self._settling = asyncio.create_task(self._settle(self._loaded))
         seconds = round(time.monotonic() - self.started_at, 2)
         parts = {name: round(value, 3) for name, value in self.parts.items()}
         summary = self._loaded.summary(self.url, seconds, page=self.settings.page)
@@ -207,11 +207,18 @@ class Worker:
         finally:
             self.at_weights.set()
 
+    async def _settle(self, loaded: Loaded) -> None:
+        """What can wait until the worker is ready."""
+        assert self.prepared is not None
+        _, self.prepared = await asyncio.gather(
+            loaded.use_large_pages(), loaded.ask_for_plan(self.prepared)
+        )
+
     async def _put_away(self) -> None:
         """Give the model's memory back; kept states stay. Raises UnavailableError."""
         loaded, began = self._ready_model(), time.monotonic()
-        if self._moving is not None:
-            self._moving.cancel()
+        if self._settling is not None:
+            self._settling.cancel()
         await loaded.adapter_loader.settle()
         await loaded.engine.between_steps(loaded.put_away)
         if loaded.media is not None:
@@ -239,7 +246,7 @@ class Worker:
         except UnavailableError:  # the worker stopped meanwhile
             native.close()
             raise
-        self._moving = asyncio.create_task(loaded.use_large_pages())
+        self._settling = asyncio.create_task(self._settle(loaded))
         log.get("worker").info("the model is back", seconds=round(time.monotonic() - began, 3))
 
     def _count_failed_wake(self, error: Exception) -> UnavailableError:
@@ -336,7 +343,7 @@ class Worker:
             if count:
                 log.get("worker").warning("requests cut off at shutdown", count=count)
             engine.stop(seconds=0)
-        for task in (self._watching, self._moving, self.sleeper and self.sleeper.timer):
+        for task in (self._watching, self._settling, self.sleeper and self.sleeper.timer):
             if task is not None:
                 task.cancel()
         self._stop_by = time.monotonic() + STOP_TIMEOUT_S

@@ -106,6 +106,7 @@ class LlamaBackend:
                 self.context.residency,
                 self.shape.num_cells,
                 self.batch.capacity,
+                is_fused=self._is_fused,
             )
             self.spin = Spin(self.context.threads)
             self.vocab_size = self.vocab.size
@@ -118,6 +119,12 @@ class LlamaBackend:
     def open(cls, path: Path, load: LoadOptions, context: ContextOptions) -> Self:
         """Load a model and allocate its cache. Raises BackendError or DoesNotFitError."""
         return cls(Weights(path, load), context)
+
+    @property
+    def _is_fused(self) -> bool:
+        options = self.context.options
+        is_plain = options.plain_rows or options.flash_attn == "off"
+        return not (is_plain or self.weights.is_recurrent)
 
     @contextlib.contextmanager
     def _time_part(self, part: str) -> Generator[None]:

@@ -108,7 +108,7 @@ class NativeLog:
     """
 
     def __init__(self) -> None:
-        self._captures: list[list[tuple[str, str]]] = []
+        self._captures: list[tuple[int, list[tuple[str, str]]]] = []  # thread, its lines
         self._unfinished: dict[int, tuple[str, str]] = {}  # thread -> level and begin of its line
         self._muted: set[int] = set()  # threads whose models are ours
         self._has_control_tokens = False  # it was said of the model
@@ -126,8 +126,9 @@ class NativeLog:
             *lines, rest = (begin + text.decode("utf-8", "replace")).split("\n")
             if rest:
                 self._unfinished[thread] = (name, rest)
-            for capture in self._captures:
-                capture += [(name, line) for line in lines]
+            for owner, capture in self._captures:
+                if owner == thread:
+                    capture += [(name, line) for line in lines]
         if thread in self._muted:
             return
         for line in lines:
@@ -158,15 +159,15 @@ class NativeLog:
 
     @contextlib.contextmanager
     def capture(self) -> Generator[list[tuple[str, str]]]:
-        """Every (level, line) that llama.cpp writes while the block runs."""
+        """Every (level, line) that llama.cpp writes in this thread while the block runs."""
         lines: list[tuple[str, str]] = []
         with self._lock:
-            self._captures.append(lines)
+            self._captures.append((threading.get_native_id(), lines))
         try:
             yield lines
         finally:
             with self._lock:
-                self._captures = [each for each in self._captures if each is not lines]
+                self._captures = [each for each in self._captures if each[1] is not lines]
 
 
 def quick(function: Any) -> Any:

@@ -34,6 +34,10 @@ _TILE = 64
 # Kernels of weights that are repacked compute so many rows at once, the rest four by four and one
 # by one: Llama-1B, Q4_K, AVX-512, 12 rows take 102 ms, 15 take 120 and 16 take 87.
 _ROW_BLOCK, _FEWEST = 16, 13
+# ggml's fused attention on a CPU divides the cells of a row among the threads where the step has no
+# other one and there are 512 (`use_split_kv_path`). Cells are counted in steps of 256, so that is
+# from this position on.
+_DIVIDED_FROM = 256
 # Rows of a step that any number of sequences may share.
 _ANY = 1 << 30
 # Bytes of cells that are taken to be filled or copied in a second, a quarter of what was seen.
@@ -197,15 +201,20 @@ def kernels_of(
     cache: CacheResidency | None = None,
     num_cells: int = 1,
     capacity: int = 1,
+    *,
+    is_fused: bool = False,
 ) -> Kernels:
     """In which numbers of rows they compute well. cache: None: it is not there yet
 
     capacity: rows of a batch
+    is_fused: attention is, and all layers have it; else a matrix is multiplied with one row in
+        another way than with several
     """
     is_repacked = any(name == _REPACKED for name, _ in weights.buffers)
     on_cpu = cache is not None and any(device == HOST for _, device in cache.layers)
     nbytes = 0 if cache is None else sum(nbytes for _, nbytes in cache.kv_buffers)
     piece = min(PIECE_ROWS, capacity) if on_cpu else capacity
+    lone = _DIVIDED_FROM if is_fused and not is_repacked else 0
     from worker.engine.backend import Kernels
 
     return Kernels(
@@ -214,6 +223,7 @@ def kernels_of(
         tile=_TILE,
         mixed=_TILE - 1 if on_cpu else _ANY,
         few=_TILE - _ROW_BLOCK if on_cpu else _ANY,
+        lone=lone if on_cpu else _ANY,
         piece=piece,
         wide=_TILE if on_cpu else 0,
         whole=_ROW_BLOCK if on_cpu else piece,
