@@ -121,6 +121,8 @@ def marked(
 def test_what_another_wrote_alone(real: Real, attention: str) -> None:
     """Alone here too, a greedy text goes on with the same bits, wherever it was cut: fused
     attention of one row is divided among two threads from position 256 on."""
+    if real.name == "gemma3":
+        pytest.skip("a window goes on from wherever a state was kept: see docs/limits.md")
     prompt, length = prompt_of(real, 40), NUM_ALONE[attention]
     options = ("-c", "4096", "-np", "2", "-t", "2", "-fa", attention, "--draft", "none")
     with real.serving(*options, "--relayed") as server:
