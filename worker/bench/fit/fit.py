@@ -396,6 +396,10 @@ class BestFit:
         plain = yield from self._plain_source(work)
         imatrix = yield from self._matrix(plain, work)
         importance = read_imatrix(imatrix)
+        for name, experts in importance.rare_experts.items():
+            yield Said(f"{name}: experts {', '.join(map(str, experts))} got few tokens")
+        if importance.rare_experts:
+            yield Said("the errors of these experts hardly count: a broader --text reaches them")
         header = open_header(plain)
         tensors = {each.name: each for each in header.tensors if each.name in self._tensors}
         candidates = {name: kinds_for(each, importance.entries) for name, each in tensors.items()}
@@ -478,8 +482,6 @@ class BestFit:
         )
         made = yield from self._with_forecast(self._job("computing importance", job, MatrixMade))
         self._token_s = made.seconds / (made.chunks * made.chunk)
-        for name, experts in made.rare.items():
-            yield Said(f"{name}: experts {', '.join(map(str, experts))} got few tokens")
         return given or target
 
     def _with_forecast(self, matrix: FitEvents[MatrixMade]) -> FitEvents[MatrixMade]:
@@ -646,8 +648,9 @@ def _numbers_to_round(
     candidates: Mapping[str, tuple[str, ...]], tensors: Mapping[str, TensorInfo]
 ) -> int:
     """Numbers that are rounded for the errors of all tensors."""
+    rows = {name: max((_ROWS, *each.shape[2:])) for name, each in tensors.items()}  # of each expert
     return sum(
-        min(tensors[name].elements, _ROWS * tensors[name].shape[0]) * len(kinds)
+        min(tensors[name].elements, rows[name] * tensors[name].shape[0]) * len(kinds)
         for name, kinds in candidates.items()
     )
 
