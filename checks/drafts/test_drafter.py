@@ -113,8 +113,14 @@ def _dflash(folder: Path) -> tuple[Path, Path]:
     return model, drafters.write_dflash(folder / "dflash.gguf")
 
 
-@pytest.mark.parametrize("write", [_trained, _assistant, _dflash])
-def test_the_same_without_it(write: Callable[[Path], tuple[Path, Path]], tmp_path: Path) -> None:
+# ggml looks up GELU, which Gemma has, by 16 bits: without a drafter too, answers to requests that
+# come together differ by 4e-3 from those to one after another.
+@pytest.mark.parametrize(
+    ("write", "within"), [(_trained, 1e-3), (_assistant, 1e-2), (_dflash, 1e-3)]
+)
+def test_the_same_without_it(
+    write: Callable[[Path], tuple[Path, Path]], within: float, tmp_path: Path
+) -> None:
     """500 requests of all kinds, several at once, beside streams that are left, get what they get
     from a worker without a drafter. In 32 bits, weights too."""
     model, drafter = write(tmp_path)
@@ -140,7 +146,7 @@ def test_the_same_without_it(write: Callable[[Path], tuple[Path, Path]], tmp_pat
             assert texts[1].startswith(texts[0])
             for request, one, two in zip(asked, plain, guessed, strict=True):
                 assert "error" not in one
-                apart = max(apart, check_same(one, two, f"{first} {request}"))
+                apart = max(apart, check_same(one, two, f"{first} {request}", within=within))
         counters = scrape(servers[1].url)
     drafted = counters["worker_draft_tokens_total"]
     accepted = counters["worker_draft_tokens_accepted_total"]

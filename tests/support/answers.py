@@ -91,23 +91,21 @@ def answer(server: Server, path: str, body: dict[str, Any], leave: int | None = 
     return found
 
 
-def check_same(one: Any, other: Any, place: str = "") -> float:
+def check_same(one: Any, other: Any, place: str = "", *, within: float = 1e-3) -> float:
     """Assert that two answers differ in times only, and in numbers by rounding: at most by what is
     returned."""
     assert one.__class__ is other.__class__, place
-    kind = one.__class__
+    kind, pairs = one.__class__, list[tuple[Any, Any, Any]]()
     if kind is dict:
         assert one.keys() == other.keys(), place
-        apart = [check_same(one[k], other[k], f"{place}.{k}") for k in one.keys() - OWN]
-        return max(apart, default=0.0)
-    if kind is list:
+        pairs = [(key, one[key], other[key]) for key in one.keys() - OWN]
+    elif kind is list:
         assert len(one) == len(other), place
-        apart = [
-            check_same(*two, f"{place}.{i}") for i, two in enumerate(zip(one, other, strict=True))
-        ]
-        return max(apart, default=0.0)
-    if kind is float:
-        assert one == pytest.approx(other, abs=1e-3), place
+        pairs = [(index, *two) for index, two in enumerate(zip(one, other, strict=True))]
+    elif kind is float:
+        assert one == pytest.approx(other, abs=within), place
         return abs(one - other)
-    assert one == other, place
-    return 0.0
+    else:
+        assert one == other, place
+    apart = [check_same(a, b, f"{place}.{name}", within=within) for name, a, b in pairs]
+    return max(apart, default=0.0)
