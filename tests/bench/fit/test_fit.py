@@ -233,7 +233,7 @@ def _outlook(events: list[Any]) -> int:
 @pytest.mark.parametrize(
     ("write", "said", "stays"),
     [
-        (llama(encoding="Q8_0"), ["the source is quantized"], ()),
+        (llama(encoding="Q8_0"), ["the source is quantized (Q8_0)"], ()),
         (architectures.write_mixtral, [], ("blk.0.ffn_gate_inp.weight",)),
     ],
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-import tempfile
 import time
 from collections.abc import Collection, Generator, Mapping
 from pathlib import Path
@@ -45,7 +44,7 @@ from worker.bench.quality.reference import ENTRY_BYTES, MAX_BYTES
 from worker.bench.sections import Divergence
 from worker.bench.texts import split_texts
 from worker.errors import BackendError, DoesNotFitError, ModelFileError, UsageError
-from worker.files import check_room
+from worker.files import check_room, working_folder
 from worker.gguf.header import Header, TensorInfo
 from worker.gguf.imatrix import read_collected, read_imatrix
 from worker.gguf.quant import ENCODINGS, FILE_TYPES
@@ -187,7 +186,9 @@ class BestFit:
         self._options = options
         self.config: ModelConfig = load_config(options.source, purpose="serve")
         self.header: Header = open_header(options.source)
-        self.is_quantized = any(ENCODINGS[each.type].quantized for each in self.header.tensors)
+        kinds = {ENCODINGS[each.type] for each in self.header.tensors}
+        self._quantized = sorted(each.name for each in kinds if each.quantized)
+        self.is_quantized = bool(self._quantized)
         self._calibration, self._held_out = split_texts(options.texts)
         self._window = min(CHUNK, self.config.context or CHUNK)
         self._token_s = 0.0  # of the matrix
@@ -202,12 +203,9 @@ class BestFit:
         options, begun = self._options, time.monotonic()
         self._check()
         self.check_size(self.bytes_of(options.bits, options.nbytes))
-        self._check_room()
         self._check_memory()
-        with tempfile.TemporaryDirectory(
-            prefix=".gguf-worker-", dir=options.target.parent
-        ) as scratch:
-            work = Path(scratch)
+        with working_folder(options.target.parent, ".gguf-worker-") as work:
+            self._check_room()
             estimate, imatrix, probes = yield from self.estimate(work)
             wanted = self.bytes_of(options.bits, options.nbytes)
             encodings, presets = yield from self.choice(estimate, imatrix, wanted)
@@ -453,7 +451,10 @@ class BestFit:
         """The source, or what it is in F16: probes exchange its weights in memory."""
         if not self.is_quantized:
             return self._options.source
-        yield Said("the source is quantized: what it lost already is not seen by the estimate")
+        yield Said(
+            f"the source is quantized ({', '.join(self._quantized)}): all divergence is measured "
+            "from it, so what it lost already stays unseen"
+        )
         path = work / "plain.gguf"
         again = QuantizeOptions(allow_requantize=True)
         quantize(self._options.source, path, "F16", threads=self._options.threads, options=again)
