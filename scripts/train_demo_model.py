@@ -40,12 +40,20 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--steps", type=int, default=STEPS, help=f"training steps ({STEPS})")
     parser.add_argument("--seed", type=int, default=7, help="the seed of everything (7)")
+    parser.add_argument("--blocks", type=int, default=Shape.blocks, help="layers (6)")
+    parser.add_argument(
+        "--feed-forward",
+        type=int,
+        default=Shape.feed_forward,
+        help="width of their inner part (768)",
+    )
     parser.add_argument("--threads", type=int, default=2, help="CPU threads (2)")
     parser.add_argument(
         "--out",
         type=Path,
         default=Path(__file__).resolve().parent.parent / "worker" / "demo",
-        help="folder for demo-5m-f16.gguf, heldout.txt and CARD.md (worker/demo)",
+        help="folder for demo-5m-f16.gguf (or as large as it is), heldout.txt and CARD.md "
+        "(worker/demo)",
     )
     return parser.parse_args()
 
@@ -73,7 +81,7 @@ def main() -> None:
     args = arguments()
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
-    shape = Shape()
+    shape = Shape(blocks=args.blocks, feed_forward=args.feed_forward)
 
     print("training the tokenizer", flush=True)
     texts = [
@@ -99,9 +107,9 @@ def main() -> None:
 
     args.out.mkdir(parents=True, exist_ok=True)
     values = card.metadata(shape, parameters, run, held, args.seed, args.steps)
-    path = args.out / "demo-5m-f16.gguf"
+    path = args.out / f"demo-{parameters / 1e6:.0f}m-f16.gguf"
     about = {
-        "name": card.NAME,
+        "name": card.title(parameters),
         "description": card.DESCRIPTION,
         "license": card.LICENSE,
         "size_label": f"{parameters / 1e6:.1f}M",

@@ -22,6 +22,7 @@ from worker.files import (
     lock,
     private_folder,
     scratch_folder,
+    working_folder,
 )
 
 
@@ -209,3 +210,25 @@ def test_temporary_files_without_a_place(tmp_path: Path, monkeypatch: pytest.Mon
     with scratch_folder(tmp_path) as folder:
         assert folder.parent == tmp_path
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("has_locks", [True, False])
+def test_a_working_folder_of_a_dead_process_is_removed(
+    has_locks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One in use stays, and so do all if the file system has no locks; then its own goes."""
+    dead, other = tmp_path / ".work-dead", tmp_path / "report"
+    for folder in (dead, other):
+        folder.mkdir()
+        (folder / "lock").touch()
+    if not has_locks:
+
+        def unknown(*_: object) -> None:
+            raise OSError(errno.ENOLCK, "No locks available")
+
+        monkeypatch.setattr(fcntl, "flock", unknown)
+    with working_folder(tmp_path, ".work-") as first, working_folder(tmp_path, ".work-") as second:
+        assert first != second
+        assert first.exists()
+        assert dead.exists() == (not has_locks)
+    assert set(tmp_path.iterdir()) == {other} | (set() if has_locks else {dead})

@@ -19,6 +19,7 @@ from worker.machine import human_bytes
 
 # What a file system says of calls that it does not have: network and FUSE file systems lack some.
 _UNKNOWN = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL}
+_LOCK = "lock"
 _MAX_NAME_BYTES = 255  # of a file's name, on all usual disks
 
 
@@ -114,6 +115,24 @@ def scratch_folder(other: Path) -> Generator[Path]:
         place = other
     with tempfile.TemporaryDirectory(prefix="gguf-worker-", dir=place) as folder:
         yield Path(folder)
+
+
+@contextlib.contextmanager
+def working_folder(parent: Path, prefix: str) -> Generator[Path]:
+    """A folder in `parent` for large files, removed afterwards. Those that killed processes left
+    there are removed before, if the file system has locks."""
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=parent) as folder:
+        own = Path(folder) / _LOCK
+        with own.open("wb") as held:
+            lock(held)
+            with own.open("rb") as other:
+                has_locks = not lock(other)
+            if has_locks:
+                for left in parent.glob(f"{prefix}*/{_LOCK}"):
+                    with contextlib.suppress(OSError), left.open("rb") as file:
+                        if lock(file):
+                            shutil.rmtree(left.parent, ignore_errors=True)
+            yield Path(folder)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from scripts.demo_model.model import Shape
 from scripts.demo_model.training import Run
 
-NAME = "Demo Tales 5M"
 DESCRIPTION = (
     "A very small language model that tells simple stories, answers simple questions and does "
     "small sums. Made for trying out and testing, not for knowledge."
@@ -31,10 +30,17 @@ class Measured:
     bytes: int
 
 
+def title(parameters: int) -> str:
+    """The model's name."""
+    return f"Demo Tales {parameters / 1e6:.0f}M"
+
+
 def metadata(
     shape: Shape, parameters: int, run: Run, held: Measured, seed: int, steps: int
 ) -> dict[str, str | int | float]:
     """Return the values under ``worker.card.``."""
+    is_usual = shape == Shape()
+    own_shape = "" if is_usual else f" --blocks {shape.blocks} --feed-forward {shape.feed_forward}"
     return {
         "shape": f"{shape.text()}, {parameters} parameters",
         "data": DATA,
@@ -42,7 +48,7 @@ def metadata(
             f"{steps} steps of 4096 tokens on a CPU, rows of 256, then 1024, then 2048 tokens; "
             "Muon and AdamW, one half cosine, bfloat16 arithmetic"
         ),
-        "script": f"scripts/train_demo_model.py --steps {steps} --seed {seed}",
+        "script": f"scripts/train_demo_model.py --steps {steps} --seed {seed}{own_shape}",
         "seed": seed,
         "tokens_seen": run.tokens_seen,
         "parameters": parameters,
@@ -67,7 +73,7 @@ def markdown(
         f"**Prompt**\n\n```\n{prompt.rstrip()}\n```\n\n**Continuation**\n\n```\n{text.strip()}\n```\n"
         for prompt, text in samples
     )
-    return f"""# {NAME}
+    return f"""# {title(int(card["parameters"]))}
 
 {DESCRIPTION}
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -39,6 +40,7 @@ class Importance(msgspec.Struct, frozen=True, kw_only=True):
     """A matrix as it was read.
 
     entries  tensor name -> one float for each input column; the rows of experts follow each other
+    shares   tensor with experts -> the share of the rows that each expert got; where it is known
     dataset  name of the first calibration text, or empty
     chunks   pieces of text that it was computed on; 0 where the file does not say
     """
@@ -46,6 +48,12 @@ class Importance(msgspec.Struct, frozen=True, kw_only=True):
     entries: dict[str, Values]
     dataset: str
     chunks: int
+    shares: dict[str, Values] = {}
+
+    @property
+    def rare_experts(self) -> dict[str, list[int]]:
+        """Weight -> its experts that got less than a tenth of an even share of the tokens."""
+        return _rare(self.shares)
 
 
 class Sums(NamedTuple):
@@ -77,12 +85,16 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def rare_experts(self) -> dict[str, list[int]]:
         """Weight -> its experts that got less than a tenth of an even share of the tokens."""
-        found = {
-            name: np.flatnonzero(10 * each.counts < each.counts.mean()).tolist()
-            for name, each in self.sums.items()
-            if each.counts.size > 1
-        }
-        return {name: experts for name, experts in found.items() if experts}
+        return _rare({name: each.counts for name, each in self.sums.items()})
+
+
+def _rare(counts: Mapping[str, NDArray[Any]]) -> dict[str, list[int]]:
+    found = {
+        name: np.flatnonzero(10 * each < each.mean()).tolist()
+        for name, each in counts.items()
+        if each.size > 1
+    }
+    return {name: experts for name, experts in found.items() if experts}
 
 
 def write_imatrix(path: Path, collected: Collected) -> None:
@@ -140,7 +152,7 @@ def read_imatrix(path: str | os.PathLike[str]) -> Importance:
             hint="Name a file that `worker imatrix` or llama-imatrix wrote.",
         ) from error
     found = _from_gguf(read_header(name)) if is_gguf else _from_legacy(Path(name))
-    for tensor, values in found.entries.items():
+    for tensor, values in (*found.entries.items(), *found.shares.items()):
         if not np.isfinite(values).all():
             raise _bad(name, f"has a value for {tensor} that is no finite number", tensor)
     return found
@@ -148,7 +160,7 @@ def read_imatrix(path: str | os.PathLike[str]) -> Importance:
 
 def _from_gguf(header: Header) -> Importance:
     tensors = {tensor.name: tensor for tensor in header.tensors}
-    entries: dict[str, Values] = {}
+    entries, shares = dict[str, Values](), dict[str, Values]()
     for name, tensor in tensors.items():
         if not name.endswith(_SUMS):
             continue
@@ -165,6 +177,9 @@ def _from_gguf(header: Header) -> Importance:
         rows, times = sums.reshape(numbers.size, -1), np.rint(numbers)[:, None]
         mean = np.divide(rows, times, out=np.ones_like(rows), where=times > 0)
         entries[stem] = np.ascontiguousarray(mean.reshape(-1))
+        seen = np.maximum(times[:, 0], 0)
+        if seen.size > 1 and seen.any():
+            shares[stem] = seen / seen.sum()
     if not entries:
         raise _bad(header.path, "holds no importance of any tensor", None)
     fields = Fields(header, "")
@@ -173,6 +188,7 @@ def _from_gguf(header: Header) -> Importance:
         entries=entries,
         dataset=datasets[0] if isinstance(datasets, StringArray) and len(datasets) else "",
         chunks=fields.count(_CHUNKS) or 0,
+        shares=shares,
     )
 
 

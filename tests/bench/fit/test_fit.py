@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -107,6 +109,42 @@ def test_errors_fall_with_bits_and_are_those_of_all_rows(imatrix: Path) -> None:
     assert errors[Q]["Q2_K"] == pytest.approx(error.sum() / (rows**2 @ columns).sum() ** 0.5)
 
 
+def test_an_expert_counts_by_its_tokens(tmp_path: Path) -> None:
+    """Its error has its own importance, times its share of the tokens: none if it got none. An
+    old matrix, without counts, has them all alike."""
+    model, matrix = architectures.write_mixtral(tmp_path / "moe.gguf"), tmp_path / "m.gguf"
+    header = open_header(model)
+    tensor = next(each for each in header.tensors if each.name == "blk.0.ffn_gate_exps.weight")
+    width, height, experts = tensor.shape
+    counts = np.array([32, 8, 0, 4])
+    means = np.random.default_rng(1).random((experts, width), np.float32)
+    means *= np.array([[1], [9], [5], [2]], np.float32)
+    sums = {tensor.name: Sums(means.astype(float) * counts[:, None], counts)}
+    collected = Collected(sums=sums, dataset="", chunks=1, chunk_size=1, origin="")
+    write_imatrix(matrix, collected)
+    job = WeighJob(
+        path=str(model), imatrix=str(matrix), candidates={tensor.name: ("Q4_0",)}, rows=10**6,
+        threads=1,
+    )  # fmt: skip
+
+    def expected(shares: np.ndarray, importance: np.ndarray) -> float:
+        error = energy = 0.0
+        for expert, (share, columns) in enumerate(zip(shares, importance, strict=True)):
+            rows = rows_of(header, tensor, np.arange(expert * height, (expert + 1) * height))
+            rounded = round_rows(NUMBERS["Q4_0"], rows, columns.astype(np.float32))
+            error += share * float(((rows - rounded) ** 2 @ columns).sum())
+            energy += share * float((rows**2 @ columns).sum())
+        return error / energy**0.5
+
+    found = weigh(job, lambda _: None)[tensor.name]["Q4_0"]
+    assert found == pytest.approx(expected(counts / counts.sum(), means), rel=1e-5)
+    name, values = tensor.name.encode(), means.astype("<f4").tobytes()
+    head = struct.pack("<ii", 1, len(name)) + name + struct.pack("<ii", 1, means.size)
+    matrix.write_bytes(head + values)
+    found = weigh(job, lambda _: None)[tensor.name]["Q4_0"]
+    assert found == pytest.approx(expected(np.ones(experts), means), rel=1e-5)
+
+
 def test_probes_exchange_what_differs(imatrix: Path) -> None:
     """A group's divergence does not depend on the groups before it, and more harm more."""
     groups = (
@@ -195,7 +233,7 @@ def _outlook(events: list[Any]) -> int:
 @pytest.mark.parametrize(
     ("write", "said", "stays"),
     [
-        (llama(encoding="Q8_0"), ["the source is quantized"], ()),
+        (llama(encoding="Q8_0"), ["the source is quantized (Q8_0)"], ()),
         (architectures.write_mixtral, [], ("blk.0.ffn_gate_inp.weight",)),
     ],
 )
@@ -217,6 +255,33 @@ def test_what_a_fit_says_of_its_source(
     assert [text.partition(":")[0] for text in told if "source" in text] == said
     assert set(stays) <= set(report.unquantized)
     assert bool(report.unquantized) == bool(stays)
+
+
+def test_experts_that_got_few_tokens_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the matrix that is used, with what that means, before anything is probed."""
+    model, matrix = architectures.write_mixtral(tmp_path / "moe.gguf"), tmp_path / "m.gguf"
+    counts = np.array([32, 8, 0, 4])
+    sums = {
+        each.name: Sums(np.ones((each.shape[2], each.shape[0])), counts)
+        for each in open_header(model).tensors
+        if "_exps" in each.name
+    }
+    write_imatrix(
+        matrix, Collected(sums=sums, dataset="", chunks=1, chunk_size=1, origin="")
+    )  # fmt: skip
+    asked = msgspec.structs.replace(options(tmp_path / "fit.gguf"), source=model)
+    fit = BestFit(asked)
+
+    def given(*_: Path) -> Generator[None, None, Path]:
+        return matrix
+        yield
+
+    monkeypatch.setattr(fit, "_matrix", given)
+    told = [str(getattr(event, "text", "")) for event in islice(fit.estimate(tmp_path), 7)]
+    assert [text.removesuffix(": experts 2 got few tokens") for text in told[:6]] == sorted(sums)
+    assert "hardly count: a broader --text" in told[6]
 
 
 def test_a_recipe_makes_the_same_bytes(imatrix: Path, tmp_path: Path) -> None:

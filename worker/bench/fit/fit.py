@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-import tempfile
 import time
 from collections.abc import Collection, Generator, Mapping
 from pathlib import Path
@@ -45,7 +44,7 @@ from worker.bench.quality.reference import ENTRY_BYTES, MAX_BYTES
 from worker.bench.sections import Divergence
 from worker.bench.texts import split_texts
 from worker.errors import BackendError, DoesNotFitError, ModelFileError, UsageError
-from worker.files import check_room
+from worker.files import check_room, working_folder
 from worker.gguf.header import Header, TensorInfo
 from worker.gguf.imatrix import read_collected, read_imatrix
 from worker.gguf.quant import ENCODINGS, FILE_TYPES
@@ -187,7 +186,9 @@ class BestFit:
         self._options = options
         self.config: ModelConfig = load_config(options.source, purpose="serve")
         self.header: Header = open_header(options.source)
-        self.is_quantized = any(ENCODINGS[each.type].quantized for each in self.header.tensors)
+        kinds = {ENCODINGS[each.type] for each in self.header.tensors}
+        self._quantized = sorted(each.name for each in kinds if each.quantized)
+        self.is_quantized = bool(self._quantized)
         self._calibration, self._held_out = split_texts(options.texts)
         self._window = min(CHUNK, self.config.context or CHUNK)
         self._token_s = 0.0  # of the matrix
@@ -202,12 +203,9 @@ class BestFit:
         options, begun = self._options, time.monotonic()
         self._check()
         self.check_size(self.bytes_of(options.bits, options.nbytes))
-        self._check_room()
         self._check_memory()
-        with tempfile.TemporaryDirectory(
-            prefix=".gguf-worker-", dir=options.target.parent
-        ) as scratch:
-            work = Path(scratch)
+        with working_folder(options.target.parent, ".gguf-worker-") as work:
+            self._check_room()
             estimate, imatrix, probes = yield from self.estimate(work)
             wanted = self.bytes_of(options.bits, options.nbytes)
             encodings, presets = yield from self.choice(estimate, imatrix, wanted)
@@ -396,6 +394,10 @@ class BestFit:
         plain = yield from self._plain_source(work)
         imatrix = yield from self._matrix(plain, work)
         importance = read_imatrix(imatrix)
+        for name, experts in importance.rare_experts.items():
+            yield Said(f"{name}: experts {', '.join(map(str, experts))} got few tokens")
+        if importance.rare_experts:
+            yield Said("the errors of these experts hardly count: a broader --text reaches them")
         header = open_header(plain)
         tensors = {each.name: each for each in header.tensors if each.name in self._tensors}
         candidates = {name: kinds_for(each, importance.entries) for name, each in tensors.items()}
@@ -449,7 +451,10 @@ class BestFit:
         """The source, or what it is in F16: probes exchange its weights in memory."""
         if not self.is_quantized:
             return self._options.source
-        yield Said("the source is quantized: what it lost already is not seen by the estimate")
+        yield Said(
+            f"the source is quantized ({', '.join(self._quantized)}): all divergence is measured "
+            "from it, so what it lost already stays unseen"
+        )
         path = work / "plain.gguf"
         again = QuantizeOptions(allow_requantize=True)
         quantize(self._options.source, path, "F16", threads=self._options.threads, options=again)
@@ -478,8 +483,6 @@ class BestFit:
         )
         made = yield from self._with_forecast(self._job("computing importance", job, MatrixMade))
         self._token_s = made.seconds / (made.chunks * made.chunk)
-        for name, experts in made.rare.items():
-            yield Said(f"{name}: experts {', '.join(map(str, experts))} got few tokens")
         return given or target
 
     def _with_forecast(self, matrix: FitEvents[MatrixMade]) -> FitEvents[MatrixMade]:
@@ -646,8 +649,9 @@ def _numbers_to_round(
     candidates: Mapping[str, tuple[str, ...]], tensors: Mapping[str, TensorInfo]
 ) -> int:
     """Numbers that are rounded for the errors of all tensors."""
+    rows = {name: max((_ROWS, *each.shape[2:])) for name, each in tensors.items()}  # of each expert
     return sum(
-        min(tensors[name].elements, _ROWS * tensors[name].shape[0]) * len(kinds)
+        min(tensors[name].elements, rows[name] * tensors[name].shape[0]) * len(kinds)
         for name, kinds in candidates.items()
     )
 

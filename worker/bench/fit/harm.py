@@ -10,6 +10,10 @@ matrix. llama.cpp's quantizer minimises the same sum within a block, and the sec
 "Optimal Brain Surgeon" (Hassibi and Stork 1993), of which GPTQ (Frantar et al. 2022) is the form
 for layers, has E[x xᵀ] where this has its diagonal.
 
+Experts lie in one tensor and share its encoding. Each has the importance of the tokens that went
+to it, and its error comes about as often as they do: the sum over experts is weighted by their
+shares of the tokens.
+
 The divergence of the model from itself, small as it is, is quadratic in the outputs' errors: what
 a tensor adds is s(W) e(W, encoding). The factor s(W) is measured (`probes.py`), for several tensors
 of one kind at once. It is the more alike among them if the error has the unit
@@ -82,13 +86,17 @@ def _weigh(
     _, height, experts = (*tensor.shape, 1, 1)[:3]
     wanted = max(1, min(height, job.rows // experts))
     chosen = np.arange(wanted) * height // wanted
-    for expert in range(experts):
+    shares = importance.shares.get(tensor.name, np.empty(0))
+    if shares.size != experts:
+        shares = np.ones(experts)
+    for expert in np.flatnonzero(shares).tolist():
+        share = float(shares[expert])
         columns = columns_of(importance, tensor, expert)
         rows = rows_of(header, tensor, expert * height + chosen)
-        outputs += _weighted_sum(rows, columns)
+        outputs += share * _weighted_sum(rows, columns)
         for name in errors:
             rounded = round_rows(NUMBERS[name], rows, columns)
-            errors[name] += _weighted_sum(rows - rounded, columns)
+            errors[name] += share * _weighted_sum(rows - rounded, columns)
     unit = math.sqrt(outputs * wanted / height) or 1.0
     return {name: error / unit for name, error in errors.items()}
 
