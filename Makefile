@@ -102,7 +102,7 @@ check-page: dev ## the page at / with Chromium, by Playwright in .venv-page
 # 100 requests for each path, right and wrong ones; it takes minutes.
 check-api: dev ## the API against its own description with schemathesis, in .venv-api
 	@$(call VENV,api,checks/api/requirements.txt)
-	@API_VENV="$(CURDIR)/.venv-api" exec .venv/bin/python -m pytest checks/api $(ARGS)
+	@API_VENV="$(CURDIR)/.venv-api" exec .venv/bin/python -m pytest checks/api -o faulthandler_timeout=0 $(ARGS)
 
 # A device that stands in for a GPU: an RPC server, which a build of its own speaks to.
 STAND_IN = { $(FIND_PYTHON); "$$python" scripts/install --quiet --venv .venv-offload --backend cpu --rpc 1 --extra dev; } && \
