@@ -39,8 +39,12 @@ install: ## install the worker; BACKEND=cpu|cuda|metal|vulkan|blas RPC=1 selects
 dev:
 	@$(INSTALL) --quiet --extra dev
 
+# Before minutes of installing: a path is there. Other words are names that the worker looks up.
+FIND_MODEL = set -- $(MODEL); case "$$1" in hf:*) ;; /*|.*|*.gguf) \
+	test -e "$$1" || { echo "gguf-worker: There is no file $$1. Check the path in MODEL=..." >&2; exit 2; };; esac
+
 serve: ## serve MODEL=my.gguf (or the embedded demo model) on 127.0.0.1:8080; ARGS="--port 9000"
-	@$(INSTALL) --quiet && exec .venv/bin/worker serve $(MODEL) $(ARGS)
+	@$(FIND_MODEL); $(INSTALL) --quiet && exec .venv/bin/worker serve $(MODEL) $(ARGS)
 
 # Three at a time, also on two cores: many tests wait for a process of theirs more than they compute.
 # Each one that dies is replaced, so that all the other tests run. By name the last files are short.

@@ -41,6 +41,23 @@ def test_a_suite_runs() -> None:
         assert " ".join(SUITES) in done.stderr
 
 
+@pytest.mark.parametrize("path", ["nope.gguf", "./nope", "/nope/m.gguf"])
+def test_a_model_that_is_not_there(path: str) -> None:
+    """It is said before anything is installed; here no Python is found to install with."""
+    done = make("serve", f"MODEL={path}", "PYTHON=false")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0] == (
+        f"gguf-worker: There is no file {path}. Check the path in MODEL=..."
+    )
+    assert "Python" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["", "Makefile", "./Makefile", "hf:a/b::file=m.gguf", "a/b:Q4_0"])
+def test_other_models_are_the_workers_to_find(name: str) -> None:
+    """A file that is there, a name and none go on to the installation."""
+    assert "Python 3.11 or newer" in make("serve", f"MODEL={name}", "PYTHON=false").stderr
+
+
 @pytest.mark.parametrize(
     "old",
     [
