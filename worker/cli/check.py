@@ -175,10 +175,10 @@ def _what(verdict: FileVerdict) -> str:
         parts.append(verdict.does or "")
         parts.append(verdict.flaw or "")
     elif "error" in template:
-        parts.append(f"no chat: {template['error']}")
+        parts.append(f"no chat: {template['error'].rstrip('.')}")
     elif template.get("unknown", "nothing") != "nothing":
         parts.append(f"its chat template fails where it reaches {template['unknown']}")
-    parts.append(template.get("unreadable", ""))
+    parts.append(template.get("unreadable", "").rstrip("."))
     told = f" ({', '.join(filter(None, parts))})"
     return f"{told}. {verdict.newer}" if verdict.newer else told
 
