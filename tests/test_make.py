@@ -21,8 +21,9 @@ def make(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_help_lists_all_suites() -> None:
-    """Each one that there is, behind a dozen targets."""
+    """Each one that there is, behind a dozen targets, in a terminal of 80 columns."""
     lines = make("help").stdout.splitlines()
+    assert max(map(len, lines)) <= 80
     assert [m[1] for line in lines if (m := re.match(r" +SUITE=([a-z]+) ", line))] == SUITES
     assert sum(line.startswith("make ") for line in lines) <= 14
 
@@ -39,6 +40,23 @@ def test_a_suite_runs() -> None:
         done = make(*words)
         assert done.returncode == 2
         assert " ".join(SUITES) in done.stderr
+
+
+@pytest.mark.parametrize("path", ["nope.gguf", "./nope", "/nope/m.gguf"])
+def test_a_model_that_is_not_there(path: str) -> None:
+    """It is said before anything is installed; here no Python is found to install with."""
+    done = make("serve", f"MODEL={path}", "PYTHON=false")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0] == (
+        f"gguf-worker: There is no file {path}. Check the path in MODEL=..."
+    )
+    assert "Python" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["", "Makefile", "./Makefile", "hf:a/b::file=m.gguf", "a/b:Q4_0"])
+def test_other_models_are_the_workers_to_find(name: str) -> None:
+    """A file that is there, a name and none go on to the installation."""
+    assert "Python 3.11 or newer" in make("serve", f"MODEL={name}", "PYTHON=false").stderr
 
 
 @pytest.mark.parametrize(

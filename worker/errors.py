@@ -28,7 +28,7 @@
         ├── UnavailableError                 http 503  loading, draining or failed
         │   └── WakeError                              the model cannot be loaded again now
         ├── InferenceTimeoutError            http 504  a job that took too long
-        └── StorageFullError                 http 507  the disk of --state-dir is full
+        └── StorageFullError                 http 507  the disk of a folder of ours is full
 
 Foreign errors are translated where they are met; `cli/main.py` turns these into exit codes and
 `api/answer/errors.py` into HTTP. A message is one sentence; `hint` is the next step.
@@ -255,7 +255,7 @@ class InferenceTimeoutError(RequestError, http_status=504, code="INFERENCE_TIMEO
 
 
 class StorageFullError(RequestError, http_status=507, code="storage_full"):
-    """The disk of `--state-dir` has no room."""
+    """The disk of `--state-dir` or `--slot-save-path` has no room."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

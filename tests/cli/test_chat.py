@@ -47,15 +47,23 @@ def test_its_alias_and_a_file_that_is_not_there() -> None:
 
 
 def test_a_running_worker(capsys: pytest.CaptureFixture[str]) -> None:
-    """--url needs no model, and a key is sent; a refusal leaves the chat open."""
+    """--url needs no model, and a key is sent; without a person, a refusal ends the chat."""
     with serving("--api-key", "k") as server:
         good = chat("What is 3 plus 4?\n", "chat", "--url", server.url, "--api-key", "k")
         bad = chat("hello\n/bye\n", "chat", "--url", server.url, "--api-key", "wrong")
     assert good.stdout.strip()
-    assert bad.returncode == 0
-    assert "key" in bad.stderr
+    assert (bad.returncode, bad.stdout) == (1, "")
+    assert bad.stderr == "error: CHAT_FAILED: The API key is wrong.\n"
     assert main(["chat", "a.gguf", "--url", "http://h"]) == 2
     assert "Leave the model out" in capsys.readouterr().err
+
+
+def test_a_worker_that_is_not_there() -> None:
+    """A script that pipes its messages in hears it by the exit code and one sentence."""
+    done = chat("hello\nand more\n", "chat", "--url", "http://127.0.0.1:1")
+    assert done.returncode == 1
+    assert done.stderr.count("No worker answers at http://127.0.0.1:1: ") == 1
+    assert done.stderr.endswith("Start one with `worker serve`, or leave --url out.\n")
 
 
 def test_bytes_that_are_not_utf8(capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,7 +33,8 @@ A line that ends with \\ continues on the next line.
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Chat until the user leaves. Raises UsageError, and what the worker raises at its start."""
+    """Chat until the user leaves. Raises UsageError, what the worker raises at its start, and, if
+    nobody can answer it, a ChatError."""
 
     words = server_words(arguments, add_own)
     system = None if arguments.system is None else utf8_text(arguments.system, "system prompt")
@@ -45,10 +46,10 @@ def run(arguments: argparse.Namespace) -> int:
             for text in _messages():
                 try:
                     chat.take(text, show)
-                except UsageError as error:
+                except (UsageError, chat_client.ChatError) as error:
                     if not sys.stdin.isatty():
                         raise
-                    say(f"{error}\n")
+                    say(f"{harmless(str(error))}\n")
                 if chat.is_over:
                     break
     return 0
@@ -147,15 +148,14 @@ class Chat:
         return [*shown, {"type": "text", "text": text}] if shown else text
 
     def _answer(self, show: Show) -> None:
-        """The answer to the last message, which is forgotten if there is none."""
+        """The answer to the last message, which is forgotten if there is none. Raises ChatError."""
         system = [{"role": "system", "content": self._system}] if self._system else []
         pieces = chat_client.stream(self._address, [*system, *self._turns])
         try:
             answer = show(pieces)
-        except chat_client.ChatError as error:
-            say(f"{harmless(str(error))}\n")
+        except chat_client.ChatError:
             self._turns.pop()
-            return
+            raise
         finally:
             pieces.close()
         self._turns.append({"role": "assistant", "content": answer})

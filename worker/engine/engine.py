@@ -317,7 +317,7 @@ class Engine:
         for sequence, count in plan.runs:
             draft, missing = sequence.draft, sequence.num_missing
             if not sequence.last_token_at:
-                self._stats.computed_tokens += min(count, missing)
+                self._stats.computed_tokens += 0 if sequence.is_copy else min(count, missing)
                 if isinstance(sequence, ScoredSequence):
                     deltas += self._commit_suffix(sequence, first, count, now)
                     first += count

@@ -161,6 +161,7 @@ class Sequence:
     priority, account
                      of its request
     is_batch         it is of a line of a batch, which nobody else waits for
+    is_copy          another sequence has the same prompt of the same request, which counts once
     worth            with which it was admitted, see `Order`
     was_put_back     it has run before and was put back into the queue
     suspect_until    a batch with it failed that would have brought it to so many computed tokens
@@ -186,6 +187,7 @@ class Sequence:
         "has_line",
         "id",
         "is_batch",
+        "is_copy",
         "last_token_at",
         "last_turn",
         "limit",
@@ -217,6 +219,7 @@ class Sequence:
         self.priority = self.worth = request.priority
         self.account = request.account
         self.is_batch = request.account.is_batch
+        self.is_copy = request.copy > 0
         self.num_prompt = len(request.prompt.tokens)
         self.limit = max_length
         if params.max_tokens is not None:

@@ -49,7 +49,8 @@ def _places(borders: tuple[float, ...]) -> list[int]:
 class Stats(msgspec.Struct):
     """Sums since the start; they only grow, while others read them. `copy` is of one moment.
 
-    Tokens count when they are computed or found, not when their request ends.
+    Tokens count when they are computed or found, not when their request ends. A prompt counts once,
+    however many copies it has: as in the usage that its client is told.
 
     finished          sequences by reason: stop, length, error, aborted
     computed_tokens   prompt tokens that were computed; twice where a sequence was put back

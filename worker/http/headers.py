@@ -141,8 +141,14 @@ def key_in(headers: _Fields) -> bytes:
 
 
 def user_in(headers: _Fields) -> str | None:
-    """Who asks, as a program in front of the worker says."""
-    return next((value.decode("latin-1") for name, value in headers if name == b"x-user"), None)
+    """Who asks, as a program in front of the worker says: in UTF-8, as bodies are, else latin-1."""
+    for name, value in headers:
+        if name == b"x-user":
+            try:
+                return value.decode()
+            except UnicodeDecodeError:
+                return value.decode("latin-1")
+    return None
 
 
 _METHODS = b"GET, HEAD, POST, DELETE"

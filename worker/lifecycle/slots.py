@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import time
 from pathlib import Path
@@ -11,7 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from worker.cache.slot_file import read_slot, write_slot
-from worker.errors import NotSupportedError, RequestError
+from worker.errors import (
+    NotSupportedError,
+    RequestError,
+    StorageFullError,
+    UnavailableError,
+)
 from worker.files import private_folder
 from worker.lifecycle.persistence import identity_of
 
@@ -23,6 +29,7 @@ if TYPE_CHECKING:
     from worker.settings import Settings
 
 _LONGEST_NAME = 200  # bytes
+_LONGEST_NUMBER = 40  # characters that an error repeats
 
 
 class SlotMoved(NamedTuple):
@@ -78,12 +85,14 @@ class NamedSlots:
         self._can_erase = can_erase
         self._known: dict[int, tuple[bytes, np.ndarray]] = {}
 
-    def check(self, number: int, param: str = "id_slot") -> None:
-        """Raise RequestError where there is no such slot."""
+    def check(self, number: int, param: str = "id_slot", *, asked: str = "") -> None:
+        """Raise RequestError where there is no such slot. asked: how the client wrote the number"""
         count = self._engine.snapshot.max_running
         if not 0 <= number < count:
             raise RequestError(
-                f"There is no slot {number}.", param=param, hint=f"Name one from 0 to {count - 1}."
+                f"There is no slot {asked[:_LONGEST_NUMBER] or number}.",
+                param=param,
+                hint=f"Name one from 0 to {count - 1}.",
             )
 
     def note(self, number: int, key: bytes, tokens: tuple[int, ...]) -> None:
@@ -91,7 +100,8 @@ class NamedSlots:
         self._known[number] = key, np.array(tokens, np.int32)
 
     async def save(self, number: int, name: str | None) -> SlotMoved:
-        """Write its state. Raises RequestError."""
+        """Write its state. Raises RequestError; StorageFullError, UnavailableError if the folder
+        takes no file."""
         path, form = self._place(name)
         key, tokens = self._sequence(number)
         began = time.monotonic()
@@ -102,9 +112,7 @@ class NamedSlots:
         try:
             size = await asyncio.to_thread(write_slot, path, self._identity, kept)
         except OSError as error:
-            raise RequestError(
-                f"The file cannot be written: {error.strerror}.", param="filename"
-            ) from None
+            raise _unwritten(error) from error
         return SlotMoved(kept.num_tokens, size, (time.monotonic() - began) * 1e3)
 
     async def restore(self, number: int, name: str | None) -> SlotMoved:
@@ -149,3 +157,15 @@ class NamedSlots:
         if name is None or bad or set(name) & set('/\\:*?"<>|'):
             raise RequestError("filename must be a plain name, without a folder.", param="filename")
         return self._folder / name, self._form
+
+
+def _unwritten(error: OSError) -> RequestError:
+    """Why a file was not written: the name that the client chose is taken, or the disk fails."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return StorageFullError(
+            "The disk of --slot-save-path is full.", hint="Free some room, and save again."
+        )
+    told = f"The file cannot be written to --slot-save-path: {error.strerror}."
+    if error.errno in (errno.EEXIST, errno.EISDIR, errno.ENOTEMPTY):
+        return RequestError(told, param="filename", hint="Choose another name.")
+    return UnavailableError(told, hint="Make the folder writable again.")

@@ -97,6 +97,35 @@ def test_every_alias_tells_the_same(counted: Server) -> None:
     assert values["vllm:request_success_totalabort"] == values["worker_requests_totalaborted"]
 
 
+FEW = {"max_tokens": 2, "seed": 1}
+MANY: dict[str, dict[str, Any]] = {
+    "copies": {"prompt": [1, *range(50, 90)], "n": 3},
+    "copies of two": {"prompt": [[1, *range(90, 130)], [1, 7, 8]], "n": 2},
+    "best of": {"prompt": [1, *range(130, 170)], "best_of": 3},
+}
+
+
+def prompt_counts(server: Server) -> tuple[float, float]:
+    """Prompt tokens so far, and those of them that were found."""
+    values = scrape(server.url)
+    found = sum(
+        values[f"worker_prefix_hits_total{source}"] for source in ("cells", "memory", "disk")
+    )
+    return values["worker_prompt_tokens_total"], found
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_prompts_of_several_answers(counted: Server, name: str) -> None:
+    """The counters grow by what `usage` says, prompt tokens and cached ones, the first time and
+    from the cache."""
+    for _ in range(2):
+        before = prompt_counts(counted)
+        usage = counted.post(MANY[name] | FEW).json()["usage"]
+        after = prompt_counts(counted)
+        assert after[0] - before[0] == usage["prompt_tokens"]
+        assert after[1] - before[1] == usage["prompt_tokens_details"]["cached_tokens"]
+
+
 def test_derived_names(counted: Server) -> None:
     """What others divide otherwise is made of the same sums."""
     counted.post({"prompt": [7, 8, 9] * 9, "max_tokens": 8, "ignore_eos": True})

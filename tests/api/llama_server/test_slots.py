@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import shutil
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -136,6 +138,38 @@ def test_foreign_files(saving: Server, folder: Path) -> None:
         assert "cannot be restored" in message
         assert ("save it again" in message) == (name == "older")
     assert write(saving)["tokens_predicted"] == 6
+
+
+@pytest.mark.parametrize("asked", ["99999999999999999999", "9", "-1", "first", "9" * 500])
+def test_a_slot_that_is_not_there(saving: Server, asked: str) -> None:
+    """The error names what was asked for, and which there are."""
+    answer = saving.post({"filename": "a"}, f"/slots/{asked}?action=save")
+    assert answer.status_code == 400
+    told = answer.json()["error"]["message"]
+    assert told == f"There is no slot {asked[:40]}. Name one from 0 to 1."
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="a full disk is made with prlimit")
+def test_a_folder_that_takes_nothing(tiny: Path, tmp_path: Path) -> None:
+    """A full disk and a folder that is gone are the server's failures: each has a next step, and
+    leaves no part of a file. A name that is a folder's is the client's."""
+    options = ("--ctx-size", "2048", "-np", "1", "--slot-save-path", str(tmp_path / "slots"))
+    with serving("--model", tiny, *options) as server:
+        write(server, id_slot=0)
+        (tmp_path / "slots" / "folder").mkdir()
+        taken = server.post({"filename": "folder"}, "/slots/0?action=save")
+        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (4096, 4096))
+        full = server.post({"filename": "a.bin"}, "/slots/0?action=save")
+        left = [path.name for path in (tmp_path / "slots").iterdir()]
+        shutil.rmtree(tmp_path / "slots")
+        gone = server.post({"filename": "a.bin"}, "/slots/0?action=save")
+    assert taken.status_code == 400
+    assert taken.json()["error"]["param"] == "filename"
+    assert (full.status_code, full.json()["error"]["code"]) == (507, "storage_full")
+    assert "--slot-save-path is full. Free some room" in full.json()["error"]["message"]
+    assert left == ["folder"]
+    assert gone.status_code == 503
+    assert "Make the folder writable again." in gone.json()["error"]["message"]
 
 
 def test_refused(saving: Server, server: Server) -> None:

@@ -168,7 +168,7 @@ async def slot_action(
 ) -> Response[bytes]:
     """A file holds one sequence, and is restored by workers with the same model and settings."""
     number = int(slot_id) if slot_id.isdecimal() and len(slot_id) < _DIGITS else -1
-    loaded.slots.check(number, "id")
+    loaded.slots.check(number, "id", asked=slot_id)
     if action not in ACTIONS:
         raise RequestError(f"action must be one of {', '.join(ACTIONS)}.", param="action")
     if action == "erase":

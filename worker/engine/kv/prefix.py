@@ -128,7 +128,7 @@ class Prefixes:
 
         running, waiting: the others, whose beginnings it may compute
         """
-        if sequence.is_counted and sequence.num_shareable:
+        if sequence.is_counted and sequence.num_shareable and not sequence.is_copy:
             self._stats.looked_up_tokens += sequence.num_prompt
         if sequence.is_counted:
             num_anew = self._stats.num_rearranged + self._stats.num_emptied
@@ -233,8 +233,9 @@ class Prefixes:
             count, num_read = self._keeper.restore(slot, found)
             hit = _hit(sequence, count)
             from_disk = min(num_read, hit)
-            self._stats.disk_tokens += from_disk
-            self._stats.memory_tokens += hit - from_disk
+            if not sequence.is_copy:
+                self._stats.disk_tokens += from_disk
+                self._stats.memory_tokens += hit - from_disk
             if hit:
                 _note(sequence, source="disk" if from_disk else "memory")
             elif count < found.num_tokens:
@@ -242,7 +243,7 @@ class Prefixes:
 
     def _count_shared(self, sequence: Sequence, count: int) -> None:
         hit = _hit(sequence, count)
-        self._stats.shared_tokens += hit
+        self._stats.shared_tokens += 0 if sequence.is_copy else hit
         if hit:
             _note(sequence, source="cells")
 
