@@ -90,6 +90,17 @@ def test_what_a_template_names(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert verdicts(capsys, path)["odd.gguf"]["template"]["unknown"] == "filter nosuch"
 
 
+def test_a_template_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The worker loads such a file, so it is good; its line names each broken template."""
+    gguf = ggufs.llama_gguf(chat_template="{% for %}")
+    gguf.keys["tokenizer.chat_template.systemone"] = ggufs.text("{% if %}")
+    gguf.write(tmp_path / "broken.gguf")
+    code, (line,), _ = check(capsys, tmp_path / "broken.gguf")
+    assert code == 0
+    assert "no chat: The model's chat template cannot be read: " in line
+    assert "The model's systemone template cannot be read: " in line
+
+
 def test_a_reranker_with_a_flaw(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It is good, and what its file lacks is told."""
     path = Embedder("bert", pooling=None, classifier=1, pooler=False).write(tmp_path / "a.gguf")

@@ -24,7 +24,7 @@ SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 # What Litestar gives to a handler, or our own dependencies; anything else is asked of the client.
 OWN = {
     "request", "worker", "loaded", "facts", "chat", "jobs", "journal", "lookout", "window",
-    "description", "preparing", "stored", "any_chat", "recorder", "streams", "desk",
+    "description", "preparing", "stored", "asking", "recorder", "streams", "desk",
     "native",
 }  # fmt: skip
 

@@ -40,7 +40,8 @@ class FileVerdict(msgspec.Struct, frozen=True, kw_only=True):
     tensors       those with numbers that are no weights
     flaw          why scores are not the model's own; None: they are, or it makes none
     newer         what is not checked, for the architecture is newer than the worker; None: all is
-    template      what the chat template does with each place of a conversation, in words
+    template      what the chat template does with each place of a conversation, in words;
+                  `unreadable`: why its named templates cannot be read
     seconds       that all of it took
     """
 

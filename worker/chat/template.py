@@ -16,8 +16,8 @@ class ChatTemplate:
     part_roles  whose content it reads only in parts: what is a text here becomes one part
     """
 
-    def __init__(self, source: str, *, bos: str, eos: str) -> None:
-        """Compile it. `bos` and `eos` are the texts of these tokens.
+    def __init__(self, source: str, *, bos: str, eos: str, name: str = "chat") -> None:
+        """Compile it. `bos` and `eos` are the texts of these tokens; name: for errors.
 
         Raises RequestError where `source` is no template.
         """
@@ -25,7 +25,7 @@ class ChatTemplate:
 
         self.source = source
         self.part_roles: frozenset[str] = frozenset()
-        self._compiled = CompiledTemplate(source, bos=bos, eos=eos)
+        self._compiled = CompiledTemplate(source, bos=bos, eos=eos, name=name)
 
     @property
     def unknown(self) -> tuple[str, ...]:

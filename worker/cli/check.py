@@ -16,11 +16,12 @@ from worker import log
 from worker.audit.discovery import candidates
 from worker.audit.verdict import FileVerdict, judge
 from worker.chat.places import table_of
+from worker.chat.template import ChatTemplate
 from worker.cli.console import data_console, one_line, write_json
 from worker.cli.model import model_path, with_draft_path
 from worker.cli.options import settings_from
 from worker.cli.progress import bar_on_stderr, of_bytes, of_items
-from worker.errors import ModelFileError, UsageError, quantity
+from worker.errors import ModelFileError, RequestError, UsageError, quantity
 from worker.gguf.header import Header
 from worker.gguf.splits import open_header
 from worker.gguf.strings import StringArray
@@ -59,6 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
             if verdict.ok and verdict.code is None:
                 config = load_config(each.path, purpose="serve")
                 found_places = places(config.tokenizer, open_header(each.path))
+                found_places |= _unreadable(config.tokenizer)
                 verdict = replace(verdict, template=found_places)
                 try:
                     for adapter in settings.lora:
@@ -173,11 +175,23 @@ def _what(verdict: FileVerdict) -> str:
         parts.append(verdict.does or "")
         parts.append(verdict.flaw or "")
     elif "error" in template:
-        parts.append(f"no chat: {template['error']}")
+        parts.append(f"no chat: {template['error'].rstrip('.')}")
     elif template.get("unknown", "nothing") != "nothing":
         parts.append(f"its chat template fails where it reaches {template['unknown']}")
+    parts.append(template.get("unreadable", "").rstrip("."))
     told = f" ({', '.join(filter(None, parts))})"
     return f"{told}. {verdict.newer}" if verdict.newer else told
+
+
+def _unreadable(tokenizer: TokenizerConfig | None) -> dict[str, str]:
+    """Why the named templates that are none are none; empty where all can be read."""
+    flaws: list[str] = []
+    for name, source in (tokenizer.chat_templates if tokenizer else {}).items():
+        try:
+            ChatTemplate(source, bos="", eos="", name=name)
+        except RequestError as error:
+            flaws.append(error.message)
+    return {"unreadable": " ".join(flaws)} if flaws else {}
 
 
 def places(tokenizer: TokenizerConfig | None, header: Header) -> dict[str, str]:

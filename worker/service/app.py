@@ -18,14 +18,14 @@ from worker.api.anthropic.routes import API as ANTHROPIC
 from worker.api.batches.routes import API as BATCHES
 from worker.api.batches.routes import BatchDesk
 from worker.api.batches.runner import BatchLimits, BatchRunner
-from worker.api.decisions.native import NativeForm, native_form
+from worker.api.decisions.asking import Asking, asking_of
 from worker.api.decisions.routes import API as DECISIONS
 from worker.api.described import Api
 from worker.api.embeddings.routes import API as VECTORS
 from worker.api.info.readings import Window
 from worker.api.info.routes import API as INFO
 from worker.api.intake.body import Bodies
-from worker.api.intake.chat.templates import format_of, has_template
+from worker.api.intake.chat.templates import format_of
 from worker.api.intake.facts import ModelFacts
 from worker.api.intake.origins import guard_of
 from worker.api.intake.preparing import Preparing
@@ -71,8 +71,7 @@ def create_app(worker: Worker, journal: Journal, database: Database | None = Non
         loaded    what the worker has loaded; 503 while that is not there
         facts     what requests are checked against and made ready with
         chat      the model file's chat format, made once; 400 where it has none
-        any_chat  the same, or None
-        native    the form of questions that a decision model's file has, made once; None: none
+        asking    how decisions ask the model, made once
         stored    responses that clients may refer to
         streams   those that clients may come back to
         jobs      the jobs that were accepted and are not forgotten
@@ -112,11 +111,8 @@ def create_app(worker: Worker, journal: Journal, database: Database | None = Non
     def chat_format(facts: ModelFacts, preparing: Preparing) -> ChatFormat:  # noqa: ARG001
         return format_of(facts)
 
-    def any_chat(facts: ModelFacts, preparing: Preparing) -> ChatFormat | None:  # noqa: ARG001
-        return format_of(facts) if has_template(facts) else None
-
-    def native(facts: ModelFacts, preparing: Preparing) -> NativeForm | None:  # noqa: ARG001
-        return native_form(facts)
+    def asking(facts: ModelFacts, preparing: Preparing) -> Asking:  # noqa: ARG001
+        return asking_of(facts)
 
     desk = None if database is None else _desk_of(database, worker, journal)
     stored = ResponseStore()
@@ -134,8 +130,7 @@ def create_app(worker: Worker, journal: Journal, database: Database | None = Non
             "loaded": Provide(live_model),
             "facts": Provide(facts),
             "chat": Provide(chat_format, use_cache=True, sync_to_thread=True),
-            "any_chat": Provide(any_chat, use_cache=True, sync_to_thread=True),
-            "native": Provide(native, use_cache=True, sync_to_thread=True),
+            "asking": Provide(asking, use_cache=True, sync_to_thread=True),
             "stored": Provide(responses),
             "streams": _always(streams),
             "jobs": _always(Jobs(timeout=worker.settings.inference_timeout)),

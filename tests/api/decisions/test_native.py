@@ -19,11 +19,12 @@ from worker.api.decisions.question import AnswerOption, AnswerReading, Decision,
 from worker.api.decisions.reading import Plan
 from worker.budget import UNBOUNDED
 from worker.chat.message import Message
-from worker.chat.template import ChatTemplate
+from worker.chat.template import TEMPLATES, ChatTemplate
 from worker.demo import MODEL_PATH
 from worker.errors import ContextLengthError, RequestError
 from worker.model.decider import DECISION_TEMPLATE, LABEL_READERS
 
+CHAT, CHATML = "/v1/chat/completions", TEMPLATES["chatml"]
 TEMPLATE = (
     "{{ state if state is string else state | tojson }}\n"
     "{{ type }} {{ id }}: {{ instructions if instructions is string else instructions | tojson }}\n"
@@ -260,3 +261,30 @@ def test_a_served_file_is_asked_in_its_own_form(tmp_path: Path) -> None:
         assert ours["diagnostics"]["calibration"] == {"temperature": 2.0}
         props = httpx.get(f"{server.url}/props", timeout=60).json()
         assert props["decisions"]["prompt_version"] == "lev"
+
+
+QUESTIONS = {"q": {"type": "noul", "instructions": "It barks."}}
+
+
+@pytest.mark.parametrize("name", ["chat", "systemone"])
+def test_a_served_file_with_a_broken_template(tmp_path: Path, name: str) -> None:
+    """Each API refuses it in its own form and status, chats with 400 and System One with 422, and
+    says which template it is; the other template does its work."""
+    gguf = parsed(MODEL_PATH.read_bytes())
+    gguf.keys["tokenizer.chat_template"] = key_of("{% for %}" if name == "chat" else CHATML)
+    if name == DECISION_TEMPLATE:
+        gguf.keys["llama.decision.type"] = key_of("lev")
+        gguf.keys[f"tokenizer.chat_template.{DECISION_TEMPLATE}"] = key_of("{% for %}")
+    path = tmp_path / "broken.gguf"
+    path.write_bytes(gguf.encode())
+    with serving(path, "-c", "2048", "-np", "2") as server:
+        theirs = server.post({"state": "A dog barks.", "questions": QUESTIONS}, "/v1/systemone")
+        asked = {"input": "A dog barks.", "questions": [{"type": "predicate", "instructions": "?"}]}
+        ours = server.post(asked, "/v1/decisions")
+        chat = server.post({"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}, CHAT)
+    assert (theirs.status_code, ours.status_code) == (422, 400)
+    (detail,), error = theirs.json()["detail"], ours.json()["error"]
+    assert detail["loc"] == ["body", "model"]
+    assert f"The model's {name} template cannot be read: " in detail["msg"]
+    assert (error["message"], error["param"]) == (detail["msg"], "model")
+    assert chat.status_code == (400 if name == "chat" else 200)

@@ -90,10 +90,10 @@ class NativeForm:
     def __init__(self, facts: ModelFacts, name: str, source: str) -> None:
         self.name, self.family = name, FAMILIES[name]
         try:
-            self.template = ChatTemplate(source, bos="", eos="")
+            self.template = ChatTemplate(source, bos="", eos="", name=DECISION_TEMPLATE)
         except RequestError as error:
             hint = "Ask another model, or convert this one again with a current llama.cpp."
-            raise _of_form(error, "model", hint) from None
+            raise RequestError(error.message, param="model", hint=hint) from None
         self._temperatures = facts.config.decision_temperatures
         self._vocab = facts.vocab
 
@@ -344,7 +344,7 @@ class _Writer:
         try:
             text = self._form.template.render([], add_generation_prompt=False, **given)
         except RequestError as error:
-            raise _of_form(error, asked.question.place) from None
+            raise RequestError(error.message, param=asked.question.place) from None
         tokens, media = self._tokens.read(text, self._tokens.tokenize)
         if len(tokens) < 2:
             raise RequestError(
@@ -387,12 +387,6 @@ class _Writer:
             }
             for message in decision.state
         ]
-
-
-def _of_form(error: RequestError, param: str, hint: str | None = None) -> RequestError:
-    """The same of the template for decisions."""
-    message = error.message.replace("chat template", f"{DECISION_TEMPLATE} template")
-    return RequestError(message, param=param, hint=hint, code=error.code)
 
 
 def _in_order_of_names(value: Any) -> Any:

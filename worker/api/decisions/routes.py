@@ -11,11 +11,11 @@ from litestar import post
 from litestar.types import ASGIApp
 
 from worker.api.decisions import openai, systemone
+from worker.api.decisions.asking import Asking
 from worker.api.decisions.exchange import DecisionExchange
-from worker.api.decisions.native import NativeForm, native_plan
 from worker.api.decisions.openai_schemas import DecisionReply, DecisionRequest
 from worker.api.decisions.question import AnswerReading, Decision
-from worker.api.decisions.reading import Plan, plan_of
+from worker.api.decisions.reading import Plan
 from worker.api.decisions.request_body import DecisionBody, read_decision
 from worker.api.decisions.systemone import UnprocessableError
 from worker.api.decisions.systemone_schemas import (
@@ -32,7 +32,6 @@ from worker.api.intake.origins import Asker
 from worker.api.intake.preparing import Preparing
 from worker.api.intake.priority import priority_of
 from worker.budget import Budget
-from worker.chat.format import ChatFormat
 from worker.http.replies import WholeAnswer, send_whole
 from worker.requests.record import note
 
@@ -61,57 +60,41 @@ class _Prepared(msgspec.Struct, frozen=True):
         return systemone.reply_of(self.asked, self.decision, readings, self.model, num_tokens)
 
 
-class _Asking(msgspec.Struct, frozen=True):
-    """How a model is asked: in the form that its file has for decisions, else as a chat, else by a
-    plain text."""
-
-    facts: ModelFacts
-    chat: ChatFormat | None
-    native: NativeForm | None
-
-    def plan(self, decision: Decision, budget: Budget) -> Plan:
-        if self.native is not None:
-            return native_plan(decision, self.facts, self.native, budget)
-        return plan_of(decision, self.facts, self.chat, budget)
-
-
 @post("/v1/decisions", status_code=200, summary="Answers with probabilities (OpenAI)")
 async def decisions(
     request: HttpRequest,
     facts: ModelFacts,
-    any_chat: ChatFormat | None,
-    native: NativeForm | None,
+    asking: Asking,
     preparing: Preparing,
 ) -> ASGIApp:
     """One for each question. A body with `state` is answered as `/v1/systemone` does."""
-    return await _decide(request, _Asking(facts, any_chat, native), preparing, DecisionRequest)
+    return await _decide(request, facts, asking, preparing, DecisionRequest)
 
 
 @post("/v1/systemone", status_code=200, summary="Answers with probabilities (TypeSafe)")
 async def system_one(
     request: HttpRequest,
     facts: ModelFacts,
-    any_chat: ChatFormat | None,
-    native: NativeForm | None,
+    asking: Asking,
     preparing: Preparing,
 ) -> ASGIApp:
     """One for each question, by its id."""
-    return await _decide(request, _Asking(facts, any_chat, native), preparing, SystemOneRequest)
+    return await _decide(request, facts, asking, preparing, SystemOneRequest)
 
 
 async def _decide(
     request: HttpRequest,
-    asking: _Asking,
+    facts: ModelFacts,
+    asking: Asking,
     preparing: Preparing,
     shape: type[DecisionRequest | SystemOneRequest],
 ) -> ASGIApp:
     content_type = request.headers.get("content-type", "")
     decode = partial(read_decision, content_type=content_type, shape=shape)
-    facts = asking.facts
     try:
         body = await preparing.body_by(request, shape, decode)
         choice, priority = choice_of(body.asked, facts.adapters), priority_of(body.asked, request)
-        made = await preparing.make(request, body.asked, partial(_prepare, body, asking))
+        made = await preparing.make(request, body.asked, partial(_prepare, body, facts, asking))
         made = made.with_adapters(choice)
         with body.errors():
             facts.adapters.check_key(made.plan.request.prompt.key)
@@ -121,12 +104,12 @@ async def _decide(
         return _refusal(error)
 
 
-def _prepare(body: DecisionBody, asking: _Asking, budget: Budget) -> _Prepared:
+def _prepare(body: DecisionBody, facts: ModelFacts, asking: Asking, budget: Budget) -> _Prepared:
     if len(body.data) > _FEW_BYTES:
         budget.make_way("questions")
-    decision = body.decision(MediaInputs(asking.facts.media, budget))
+    decision = body.decision(MediaInputs(facts.media, budget))
     with body.errors():
-        return _Prepared(body.asked, decision, asking.plan(decision, budget))
+        return _Prepared(body.asked, decision, asking.plan(decision, facts, budget))
 
 
 def _refusal(error: UnprocessableError) -> ASGIApp:

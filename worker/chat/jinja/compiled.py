@@ -58,11 +58,12 @@ class CompiledTemplate:
     unknown  what it uses and nobody knows, such as `filter nosuch`
     """
 
-    def __init__(self, source: str, *, bos: str, eos: str) -> None:
-        """Compile it. `bos` and `eos` are the texts of these tokens.
+    def __init__(self, source: str, *, bos: str, eos: str, name: str) -> None:
+        """Compile it. `bos` and `eos` are the texts of these tokens; name: for errors.
 
         Raises RequestError where `source` is no template.
         """
+        self._called = f"The model's {name} template"
         self._sandbox = Sandbox(
             trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Marked]
         )
@@ -79,7 +80,7 @@ class CompiledTemplate:
             self._template = self._sandbox.from_string(source)
         except Exception as error:  # noqa: BLE001  (also what Python's compiler raises)
             raise RequestError(
-                f"The model's chat template cannot be read: {_reason(error)}.", param="messages"
+                f"{self._called} cannot be read: {_reason(error)}.", param="messages"
             ) from None
 
     def render(
@@ -97,11 +98,11 @@ class CompiledTemplate:
             with self._sandbox.budget(given):
                 return self._template.render(given, add_generation_prompt=add_generation_prompt)
         except BudgetError as error:
-            reason = f"The model's chat template does not come to an end: {error}."
+            reason = f"{self._called} does not come to an end: {error}."
         except (_RefusedError, TemplateError) as error:
-            reason = f"The model's chat template refuses these messages: {_reason(error)}."
+            reason = f"{self._called} refuses these messages: {_reason(error)}."
         except Exception as error:  # noqa: BLE001  (a template can raise whatever Python can)
-            reason = f"The model's chat template fails on these messages: {_reason(error)}."
+            reason = f"{self._called} fails on these messages: {_reason(error)}."
         raise RequestError(reason, param="messages")
 
     def _for_foreign(self, variables: Mapping[str, Any]) -> dict[str, Any]:
