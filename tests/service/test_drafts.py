@@ -156,17 +156,17 @@ def test_an_eagle_drafter_and_all_that_befalls_a_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("writer", "why"),
+    ("writer", "why", "kind"),
     [
-        (drafters.write_eagle, "it reads layer 2"),
-        (drafters.write_dflash, "it reads layer 2"),
-        (drafters.write_assistant, "it looks at cells of gemma4 models"),
+        (drafters.write_eagle, "it reads layer 2", "a model"),
+        (drafters.write_dflash, "it reads layer 2", "a model"),
+        (drafters.write_assistant, "it looks at cells of gemma4 models", "a Gemma 4 model"),
     ],
 )
 def test_a_drafter_of_another_model_is_refused(
-    writer: Callable[[Path], Path], why: str, tiny: Path, tmp_path: Path
+    writer: Callable[[Path], Path], why: str, kind: str, tiny: Path, tmp_path: Path
 ) -> None:
-    """It exits with 2 before anything is loaded; one that is served alone is no model."""
+    """It exits with 2 before anything is loaded; one served alone says what it drafts for."""
     drafter = writer(tmp_path / "drafter.gguf")
     done = ended("serve", "--model", tiny, "-md", drafter, "--port", "0")
     assert done.returncode == 2
@@ -179,8 +179,10 @@ def test_a_drafter_of_another_model_is_refused(
     assert asked.returncode == 2
     assert "--draft mtp does not use the draft model" in asked.stderr
     alone = ended("serve", "--model", drafter, "--port", "0")
-    assert alone.returncode == 1
-    assert "only draft tokens for another model" in alone.stderr
+    assert alone.returncode == 2
+    said = f"only draft tokens for another model, this one for {kind} of embedding length "
+    assert said in alone.stderr
+    assert "`worker serve TARGET --draft-model drafter.gguf`.\n" in alone.stderr
 
 
 @pytest.mark.parametrize(("who", "told"), [("mtp", "mtp"), ("auto", "both")])

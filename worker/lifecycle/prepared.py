@@ -80,7 +80,12 @@ def prepare(path: Path, settings: Settings, *, sees: bool = True) -> Prepared:
     Raises UsageError, ModelFileError, BackendError, ResidencyError or DoesNotFitError.
     """
     library.proof()  # which goes on beside the load where it is not known yet
-    config = load_config(path, purpose="serve", wishes=wishes_of(settings))
+    try:
+        config = load_config(path, purpose="serve", wishes=wishes_of(settings))
+    except ModelFileError as error:
+        if error.code != "DRAFT_MODEL":
+            raise
+        raise UsageError(error.message, hint=error.hint, code=error.code) from None
     if newer := doubt(config.architecture):
         log.get("load").warning(newer, console=newer, architecture=config.architecture)
     devices = find_devices(settings)

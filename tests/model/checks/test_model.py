@@ -65,6 +65,13 @@ def test_models_that_cannot_generate(arch: str, tmp_path: Path) -> None:
     assert load_config(path, purpose="inspect").architecture == arch
 
 
+def test_what_a_drafter_drafts_for(tmp_path: Path) -> None:
+    """It is named if the file does."""
+    model = small(architecture="eagle3")
+    model.keys["general.base_model.0.name"] = text("Llama 3.1 8B")
+    assert "this one for Llama 3.1 8B." in refused(model.write(tmp_path / "m.gguf")).message
+
+
 @pytest.mark.parametrize("family", ["kev", "laya", "vllm-d3", "clef", "lfm2-d1-omni", "a new one"])
 def test_decision_models_with_heads(family: str, tmp_path: Path) -> None:
     """Models for decisions that need heads are refused, and so are unknown ones."""

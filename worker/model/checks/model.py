@@ -30,6 +30,7 @@ abort on the file, or our sentence says more than llama.cpp's log.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Literal
 
 from worker.gguf.fields import Fields
@@ -47,6 +48,12 @@ Purpose = Literal["generate", "serve", "draft", "inspect"]
 """The reason to open a model. `serve` also takes encoders, `draft` what only drafts, `inspect`
 vocabularies too."""
 
+# Where a drafter says how many elements the hidden states have that it reads.
+_TARGET_WIDTHS = {
+    "eagle3": ".target_hidden_size",
+    "gemma4-assistant": ".embedding_length_out",
+    "dflash": ".embedding_length",
+}
 _ARCHITECTURE = "general.architecture"
 _NAME = re.compile(r"[a-z0-9_-]{1,64}")
 
@@ -144,9 +151,10 @@ def check_kind(fields: Fields, purpose: Purpose) -> None:
     if arch in DRAFTERS and purpose != "draft":
         raise refuse(
             "DRAFT_MODEL",
-            f"{arch} models only draft tokens for another model.",
+            f"{arch} models only draft tokens for another model, this one for {_target(fields)}.",
             got=arch,
-            hint="Pass the model that it drafts for; this with --draft-model.",
+            hint="Serve that model with it: `worker serve TARGET --draft-model "
+            f"{Path(fields.header.path).name}`.",
         )
     decides = fields.word(".decision.type")
     if decides and decides not in LABEL_READERS:
@@ -185,3 +193,12 @@ def _check_quantization_version(fields: Fields) -> None:
             field=key,
             hint="Quantize the model again.",
         )
+
+
+def _target(fields: Fields) -> str:
+    """What a drafter drafts for, as far as its file says that."""
+    if name := fields.word("general.base_model.0.name"):
+        return name[:80]
+    kind = "a Gemma 4 model" if fields.architecture == "gemma4-assistant" else "a model"
+    width = fields.get(_TARGET_WIDTHS[fields.architecture])
+    return f"{kind} of embedding length {width}" if isinstance(width, int) else kind
