@@ -20,7 +20,16 @@ import msgspec
 
 from worker.chat.dialects.sample import MARK, NAME, CallSample
 from worker.chat.message import Call, Tool
-from worker.chat.reading.answer import BARE, CallGrammar, Syntax, SyntaxMarks, call_json
+from worker.chat.reader import ChatReader
+from worker.chat.reading.answer import (
+    BARE,
+    AnswerStart,
+    CallGrammar,
+    Syntax,
+    SyntaxMarks,
+    call_json,
+)
+from worker.chat.reading.bare_call import BareCallReader
 from worker.chat.reading.call_grammar import Lark, repeat, with_spaces
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import call_in_json, json_string, json_value, whole_call
@@ -97,6 +106,8 @@ def _call_object(source: TextSource, calls: Calls, *, is_strict: bool) -> Steps[
 
 _OTHER = '/"[A-Za-z0-9]{1,9}"/'  # what stands in other fields: ids
 _PYTHON_TAG = "<|python_tag|>"
+# Models with this mark are known to leave it out, and so are those that were told of it in words.
+_HERMES = "<tool_call>"
 _OBJECT = re.compile(
     rf"(?P<open>{MARK}\s*function call{MARK}|{MARK}|\w+:\s*```json|\w+(?=\[)|)\s*(?P<list>\[?)\s*"
     rf'\{{\s*(?:"(?P<before>\w+)":\s*"[^"]*",)?\s*'
@@ -149,6 +160,13 @@ class WrappedCalls(Syntax, frozen=True):
         else:
             rest = lark.again(with_spaces(call, close), self.open, one=one)
         return CallGrammar(self.open, rest)
+
+    def reader(
+        self, tools: Sequence[Tool], start: AnswerStart, *, inline: bool, parallel: bool
+    ) -> ChatReader:
+        made = super().reader(tools, start, inline=inline, parallel=parallel)
+        is_hermes = self.open.strip() == _HERMES and self.fields == CallFields()
+        return BareCallReader(made, tools) if tools and is_hermes else made
 
     def read(self, source: TextSource, calls: Calls) -> Steps[None]:
         if (yield from source.peek()) != BARE:
