@@ -581,7 +581,7 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.findall(r"^([A-Z][a-z ]+):$", text, re.MULTILINE) == [
         "Model", "Server", "Generation", "Context and cache", "Speculative decoding",
         "Embeddings", "Decisions", "Batches", "Adapters", "Images and audio", "Devices",
-        "Manager", "Logging", "Compatibility",
+        "Manager", "Logging", "Compatibility", "Examples",
     ]  # fmt: skip
     assert "worker serve my.gguf --port 8080" in text
     for option in OPTIONS:

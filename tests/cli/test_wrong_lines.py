@@ -109,7 +109,7 @@ def explained(text: str, *parts: str) -> None:
         ("serve --draft model", 2, ["--draft model", "Add --draft-model FILE"]),
         ("serve --ssl-key-file k", 2, ["HTTPS needs both --ssl-cert-file and"]),
         ("serve --context-shift", 2, ["--context-shift is not supported", "--ctx-size"]),
-        ("generate", 2, ["required: prompt", "worker generate --help"]),
+        ("generate", 2, ["required: PROMPT", "worker generate --help"]),
         ("generate hi --model none.gguf", 1, ["There is no file none.gguf", "Check the path"]),
         ("generate hi --image none.png", 2, ["none.png cannot be read", "Check the path"]),
         ("generate hi --image text", 2, ["no projector", "--mmproj"]),

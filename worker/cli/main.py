@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Sequence
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,11 @@ _MODEL = re.compile(r".*[/:].*|.*\.gguf", re.IGNORECASE | re.DOTALL)
 # Entry points of commands that come with other distributions: functions of the words behind the
 # command's name, which return the exit code.
 _COMMANDS = "worker.commands"
+_EXAMPLES = """Examples:
+  worker serve my.gguf    serve a file
+  worker chat my.gguf     chat with it
+  worker serve --help     list the options of a command
+"""
 _INTERRUPTED = 130
 _FREE_ROOM = "Free some room where the output goes, and start again."
 _LOOK_AT_RIGHTS = "Look at its rights and at its folder's, or name another."
@@ -66,6 +72,16 @@ _NEXT_STEPS = {
     errno.EACCES: _LOOK_AT_RIGHTS,
     errno.EPERM: _LOOK_AT_RIGHTS,
 }
+
+
+class _Help(argparse.HelpFormatter):
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """Paragraphs are filled. Lines that begin with spaces are to be copied: they stay."""
+        found: list[str] = []
+        for stays, group in groupby(text.splitlines(), lambda line: not line or line[0] == " "):
+            lines = list(group)
+            found += lines if stays else [super()._fill_text(" ".join(lines), width, indent)]
+        return "\n".join(found)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -103,14 +119,17 @@ def parser(*wanted: str) -> argparse.ArgumentParser:
     """The command line, with the options of the `wanted` commands."""
     top = _Parser(
         prog="worker",
-        description="Serve a GGUF model with llama.cpp over OpenAI-, Anthropic- and "
-        "Ollama-compatible APIs.",
-        epilog="Examples: `worker serve my.gguf` serves a file, `worker chat my.gguf` chats with "
-        "it. `worker COMMAND --help` lists the options of a command.",
+        description="Serve a GGUF model over APIs compatible with OpenAI, Anthropic and Ollama.",
+        epilog=_EXAMPLES,
         allow_abbrev=False,
+        formatter_class=_Help,
     )
     top.add_argument("--version", action="version", version=f"worker {__version__}")
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    # Its name is longer than those of all commands, so that their texts stand in one column.
+    commands = top.add_subparsers(
+        dest="command", title="commands", metavar="COMMAND [...]", prog=top.prog
+    )
+    top.usage = "%(prog)s COMMAND [options]"
     for name, line in COMMANDS.items():
         if name in wanted and name != "fleet":  # which has a parser of its own
             own = _SAME.get(name, name)
@@ -121,6 +140,7 @@ def parser(*wanted: str) -> argparse.ArgumentParser:
                 description=module.DESCRIPTION,
                 epilog=module.EXAMPLE,
                 allow_abbrev=False,
+                formatter_class=_Help,
             )
             module.add_arguments(command)
             command.set_defaults(run=partial(_run, own), help=command.format_help)
@@ -229,6 +249,8 @@ def parse(words: list[str]) -> argparse.Namespace:
     if [word[:1] == "-" for word in unknown] == [False] and getattr(arguments, "named", "") is None:
         # Behind options argparse takes no second word, so it left the model of `worker decide`.
         arguments.named, unknown = unknown[0], []
+    if arguments.command is None:
+        raise UsageError("No command is named.", hint="Try `worker serve my.gguf`.")
     if unknown:
         flags = [word.partition("=")[0] for word in unknown if word.startswith("-")]
         see = f"See `worker {arguments.command} --help`."

@@ -11,19 +11,22 @@ DESCRIPTION = (
     "answer to another file. The same command goes on where it was interrupted."
 )
 EXAMPLE = (
-    "Examples: worker batch in.jsonl out.jsonl my.gguf; worker batch in.jsonl out.jsonl --url "
-    "http://gpu7:8080. A line: "
-    '{"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": '
-    '[{"role": "user", "content": "Hello"}]}}. All options of `worker serve` work here too.'
+    "Examples:\n"
+    "  worker batch in.jsonl out.jsonl my.gguf\n"
+    "  worker batch in.jsonl out.jsonl --url http://gpu7:8080\n\n"
+    "A line of IN:\n"
+    '  {"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": '
+    '{"messages": [{"role": "user", "content": "Hello"}]}}\n\n'
+    "All options of `worker serve` work here too."
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("input", metavar="IN", help="the requests; - reads standard input")
     parser.add_argument("output", metavar="OUT", help="the answers; - writes standard output")
-    serve.add_arguments(parser)
-    parser.usage = "%(prog)s IN.jsonl OUT.jsonl [MODEL] [--url URL] [--parallel N] [options]"
     add_own(parser)
+    serve.add_arguments(parser)
+    parser.usage = "%(prog)s IN.jsonl OUT.jsonl [MODEL] [--url URL] [options]"
 
 
 def add_own(parser: argparse.ArgumentParser) -> None:

@@ -17,13 +17,14 @@ DESCRIPTION = (
     "are. With --lora one file is measured with and without each adapter. Images are not "
     "measured, and no projector is loaded. After an interruption the same command continues."
 )
-EXAMPLE = (
-    "Examples: worker bench model-f16.gguf --quants Q8_0,Q5_K_M,Q4_K_M --out report; "
-    "worker bench model-f16.gguf --quants Q4_K_M,fit:4.3 --text mine.txt"
-)
+EXAMPLE = """Examples:
+  worker bench model-f16.gguf --quants Q8_0,Q5_K_M,Q4_K_M --out report
+  worker bench model-f16.gguf --quants Q4_K_M,fit:4.3 --text mine.txt
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "%(prog)s [MODEL ...] [--quants A,B] [--out DIR] [options]"
     add = parser.add_argument
     add("models", nargs="*", metavar="MODEL",
         help="a file, several files of one model, or a name whose encodings have been pulled "

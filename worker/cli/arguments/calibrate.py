@@ -11,7 +11,9 @@ DESCRIPTION = (
     "model, and caches the result: workers use it at their next start. Without a cached "
     "result a worker does the same before it is ready."
 )
-EXAMPLE = "Example: worker calibrate tinyllama.Q4_K_M.gguf"
+EXAMPLE = """Example:
+  worker calibrate tinyllama.Q4_K_M.gguf
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

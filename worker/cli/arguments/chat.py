@@ -8,16 +8,18 @@ from worker.cli.arguments import serve
 from worker.values import nonempty
 
 DESCRIPTION = "Chat with a model in the terminal, or with a running worker."
-EXAMPLE = (
-    "Examples: worker chat my.gguf; worker chat --url http://gpu7:8080. All options of "
-    "`worker serve` work here too. Type /help in the chat for its commands."
-)
+EXAMPLE = """Examples:
+  worker chat my.gguf
+  worker chat --url http://gpu7:8080
+
+Type /help in the chat for its commands. All options of `worker serve` work here too.
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_own(parser)
     serve.add_arguments(parser)
     parser.usage = "%(prog)s [MODEL] [--system TEXT] [options]"
-    add_own(parser)
 
 
 def add_own(parser: argparse.ArgumentParser) -> None:

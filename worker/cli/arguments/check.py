@@ -13,10 +13,10 @@ DESCRIPTION = (
     "they are bad if you name them, and only listed in a folder. With --lora, --mmproj or "
     "--draft-model a model is bad if one of these does not fit. Exits with 1 if a file is bad."
 )
-EXAMPLE = (
-    "Example: worker check ~/models; "
-    "worker check --deep --json ~/models | jq -r 'select(.ok | not) | .file'"
-)
+EXAMPLE = """Examples:
+  worker check ~/models
+  worker check --deep --json ~/models | jq -r 'select(.ok | not) | .file'
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

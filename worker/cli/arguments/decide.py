@@ -10,22 +10,25 @@ DESCRIPTION = (
     "Ask typed questions about a text: whether a statement is true, which of several options "
     "fits, which level of a scale it has. Prints the probability of each answer."
 )
-EXAMPLE = (
-    'Examples: worker decide "The lift is stuck." --predicate "Something is broken." my.gguf; '
-    "worker decide - --choice lifts,heating,plumbing --question 'Who repairs it?' "
-    "--url http://gpu7:8080 < note.txt. All options of `worker serve` work here too."
-)
+EXAMPLE = """Examples:
+  worker decide "The lift is stuck." --predicate "Something is broken." my.gguf
+  worker decide - --choice lifts,heating --question "Who repairs it?" < note.txt
+
+All options of `worker serve` work here too.
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("state", help="the text to judge; - reads it from standard input")
-    serve.add_arguments(parser)
-    parser.usage = "%(prog)s STATE [--predicate TEXT] [--choice A,B] [--score A,B] [MODEL]"
+    parser.add_argument(
+        "state", metavar="STATE", help="the text to judge; - reads it from standard input"
+    )
     add_own(parser)
+    serve.add_arguments(parser)
+    parser.usage = "%(prog)s STATE [MODEL] [--predicate TEXT] [--choice A,B] [options]"
 
 
 def add_own(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("Decisions")
+    group = parser.add_argument_group("Questions")
     add = group.add_argument
     add("--predicate", metavar="TEXT", help="a statement: is it true?")
     add("--choice", action="append", metavar="A,B",

@@ -11,10 +11,13 @@ DESCRIPTION = (
     "Read a text line by line and write the vector of each line as soon as it is "
     "there: numbers with spaces between, in the order of the lines, each vector of length 1."
 )
-EXAMPLE = "Example: worker embed notes.txt --model all-MiniLM-L6-v2.gguf --json > notes.jsonl"
+EXAMPLE = """Example:
+  worker embed notes.txt --model all-MiniLM-L6-v2.gguf --json > notes.jsonl
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "%(prog)s [FILE] [--model FILE] [--json | --npy] [options]"
     parser.add_argument(
         "file", nargs="?", metavar="FILE", default="-", help="the text (standard input)"
     )

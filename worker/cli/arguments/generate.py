@@ -13,11 +13,16 @@ DESCRIPTION = (
     "Load a model, answer the prompt and print the text as it comes. If the model has a chat "
     "template, the prompt is a user's message; with --raw it is a text to continue."
 )
-EXAMPLE = 'Example: worker generate --model my.gguf "Name three colors." --max-tokens 100'
+EXAMPLE = """Example:
+  worker generate --model my.gguf "Name three colors." --max-tokens 100
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("prompt", help="the prompt; - reads it from standard input")
+    parser.usage = "%(prog)s PROMPT [--model FILE] [--max-tokens N] [options]"
+    parser.add_argument(
+        "prompt", metavar="PROMPT", help="the prompt; - reads it from standard input"
+    )
     parser.add_argument(
         "--max-tokens", "-n", type=reader(integer(1, 2**31 - 1)), default=200, metavar="N",
         help="most tokens to generate (200)",

@@ -12,7 +12,9 @@ DESCRIPTION = (
     "matrix, with which `worker quantize` loses less. The file is that of llama-imatrix. Ctrl-C "
     "keeps what is there, and the same command continues."
 )
-EXAMPLE = "Example: worker imatrix model-f16.gguf --text mine.txt -o model.imatrix.gguf"
+EXAMPLE = """Example:
+  worker imatrix model-f16.gguf --text mine.txt -o model.imatrix.gguf
+"""
 
 
 _CHUNK = 512
@@ -22,6 +24,7 @@ _ALL = 1_000_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "%(prog)s MODEL --text FILE [FILE ...] -o FILE.gguf [options]"
     add = parser.add_argument
     add("model", metavar="MODEL", help="GGUF file or model's name, best in F16, BF16 or F32")
     add(

@@ -11,10 +11,13 @@ DESCRIPTION = (
     "has, and how much the states of ended conversations may take besides. Nothing is "
     "loaded. Exits with 4 when it does not fit."
 )
-EXAMPLE = "Example: worker plan tinyllama.Q4_K_M.gguf -c 8192 -np 4"
+EXAMPLE = """Example:
+  worker plan tinyllama.Q4_K_M.gguf -c 8192 -np 4
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "%(prog)s [FILE] [-c N] [-np N] [--json] [options]"
     parser.add_argument(
         "file",
         nargs="?",

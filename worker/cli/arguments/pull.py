@@ -16,7 +16,9 @@ DESCRIPTION = (
     "are left to the Hub's own `hf download`. The projector beside it comes too, but with "
     "--no-mmproj. HF_TOKEN, HF_ENDPOINT and HF_HUB_OFFLINE count."
 )
-EXAMPLE = "Example: worker pull tinyllama:Q4_K_M && worker serve --model tinyllama:Q4_K_M"
+EXAMPLE = """Example:
+  worker pull tinyllama:Q4_K_M && worker serve tinyllama:Q4_K_M
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,13 +14,14 @@ DESCRIPTION = (
     "mix of encodings that harms least at that size, measures it on text that was not used, and "
     "keeps it if no preset of that size is better."
 )
-EXAMPLE = (
-    "Examples: worker quantize model-f16.gguf model-Q4_K_M.gguf Q4_K_M; "
-    "worker quantize model-f16.gguf model-fit.gguf --bits 4.3 --text mine.txt"
-)
+EXAMPLE = """Examples:
+  worker quantize model-f16.gguf model-Q4_K_M.gguf Q4_K_M
+  worker quantize model-f16.gguf model-fit.gguf --bits 4.3 --text mine.txt
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "%(prog)s SRC DST [TYPE | --fit SIZE | --bits B] [options]"
     parser.add_argument(
         "source", metavar="SRC", help="GGUF file or model's name, best in F16, BF16 or F32"
     )

@@ -10,8 +10,9 @@ from worker.cli.options import add_options, environment_help
 
 DESCRIPTION = "Serve a model over HTTP. `worker my.gguf` does the same."
 EXAMPLE = (
-    "Examples: worker serve my.gguf --port 8080; "
-    "worker serve -hf Qwen/Qwen3-4B-GGUF --temp 0.7 -c 16384. "
+    "Examples:\n"
+    "  worker serve my.gguf --port 8080\n"
+    "  worker serve -hf Qwen/Qwen3-4B-GGUF --temp 0.7 -c 16384\n\n"
     f"{environment_help()}"
 )
 

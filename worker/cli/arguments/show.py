@@ -10,7 +10,9 @@ DESCRIPTION = (
     "The typed config of a GGUF file: shape, attention, tokenizer, encodings, "
     "recommended sampling; or what an adapter or a projector is. The weights are not read."
 )
-EXAMPLE = "Example: worker show tinyllama.Q4_K_M.gguf --json"
+EXAMPLE = """Example:
+  worker show tinyllama.Q4_K_M.gguf --json
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

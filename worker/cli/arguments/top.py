@@ -13,7 +13,9 @@ DESCRIPTION = (
     "cells, speeds, memory and log. A worker that dies is shown as gone until it answers again. "
     "q or Ctrl-C quits. If standard output is not a terminal, the view is printed once."
 )
-EXAMPLE = "Example: worker top http://gpu7:8080 --api-key-file ~/.worker-key"
+EXAMPLE = """Example:
+  worker top http://gpu7:8080 --api-key-file ~/.worker-key
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

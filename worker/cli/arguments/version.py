@@ -8,7 +8,9 @@ DESCRIPTION = (
     "Shows versions, the backends of the installed llama.cpp and their devices, the CPU "
     "features in use, the last self-test, and which attention is faster here, if measured."
 )
-EXAMPLE = "Example: worker version --json"
+EXAMPLE = """Example:
+  worker version --json
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
