@@ -31,7 +31,9 @@ OLD = test-real test-harm test-install test-fleet test-page test-gpu
 	wheel release docs constraints.txt requirements.lock clean
 
 help: ## what can be made
-	@sed -n 's/^check-\([a-z]*\):.*## /     SUITE=\1@/p; s/^\([a-z]*\):.*## /make \1@/p' Makefile | awk -F@ '{printf "%-20s %s\n", $$1, $$2}'
+	@sed -n 's/^check-\([a-z]*\):.*## /     SUITE=\1@/p; s/^\([a-z]*\):.*## /make \1@/p' Makefile | \
+		awk -F@ '{ row = sprintf("%-20s", $$1); n = split($$2, words, " "); for (i = 1; i <= n; i++) { \
+		if (length(row words[i]) > 78) { print row; row = sprintf("%20s", "") } row = row " " words[i] } print row }'
 
 install: ## install the worker; BACKEND=cpu|cuda|metal|vulkan|blas RPC=1 selects the build, FLEET=1 adds `worker fleet`, LOCKED=1 checks hashes
 	@$(INSTALL)
@@ -70,10 +72,6 @@ check-install: dev ## the installer and the programs in examples/, really run
 # It compiles for half an hour unless `make release` came first. Without docker it takes podman.
 check-image: dev ## build the Dockerfile and run what it makes; on Debian: apt-get install podman debootstrap
 	@exec .venv/bin/python -m pytest checks/image -o faulthandler_timeout=0 $(ARGS)
-
-docs: dev ## build the documentation into dist/site with MkDocs in .venv-docs; broken links fail
-	@$(call VENV,docs,scripts/docs/requirements.txt)
-	@exec .venv-docs/bin/mkdocs build $(ARGS)
 
 # Ray takes 134 MB of downloads.
 check-fleet: ## fleet/, also on a Ray cluster of three nodes in this machine, in .venv-fleet; RPC=1 over RPC too
@@ -163,6 +161,10 @@ check-drafts: dev $(DRAFTER) ## train an EAGLE-3 drafter for the demo model; wha
 
 $(OLD): test-%: check-%
 clients suites: %: check-%
+
+docs: dev ## build the documentation into dist/site with MkDocs in .venv-docs; broken links fail
+	@$(call VENV,docs,scripts/docs/requirements.txt)
+	@exec .venv-docs/bin/mkdocs build $(ARGS)
 
 lint: dev ## ruff and pyright
 	.venv/bin/ruff check .

@@ -21,8 +21,9 @@ def make(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_help_lists_all_suites() -> None:
-    """Each one that there is, behind a dozen targets."""
+    """Each one that there is, behind a dozen targets, in a terminal of 80 columns."""
     lines = make("help").stdout.splitlines()
+    assert max(map(len, lines)) <= 80
     assert [m[1] for line in lines if (m := re.match(r" +SUITE=([a-z]+) ", line))] == SUITES
     assert sum(line.startswith("make ") for line in lines) <= 14
 
