@@ -140,6 +140,18 @@ def test_background_goes_on(kept: Server) -> None:
     assert refused["error"]["param"] == "store"
 
 
+def test_a_response_without_events(kept: Server) -> None:
+    """One that is there says how to get it, and another one that it is not stored."""
+    url, sentences = f"{kept.url}/v1/responses/", list[str]()
+    body = {"input": "Tell me.", "max_output_tokens": 3}
+    for name in (respond(kept, body)["id"], "resp_none"):
+        found = http.get(f"{url}{name}?stream=true", headers=key())
+        assert found.status_code == 404
+        sentences.append(found.json()["error"]["message"])
+    assert "Leave out `stream`" in sentences[0]
+    assert "'resp_none' is not stored" in sentences[1]
+
+
 def test_off_by_default(slow_server: Server) -> None:
     """Nothing tells of an id, and who leaves ends its request."""
     with http.stream("POST", slow_server.url + "/v1/completions", json=LONG, headers=ON) as answer:

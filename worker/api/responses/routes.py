@@ -30,7 +30,7 @@ from worker.api.responses.recorder import Recorder
 from worker.api.responses.schemas import ResponseRequest
 from worker.api.responses.store import ResponseStore
 from worker.chat.format import ChatFormat
-from worker.errors import NotSupportedError, RequestError
+from worker.errors import NotFoundError, NotSupportedError, RequestError
 from worker.requests.record import current, current_owner
 
 _PAGE = 100
@@ -112,8 +112,16 @@ async def stored_response(
 ) -> ASGIApp:
     """As it is by now, or its events."""
     if stream.lower() in ("1", "true"):
-        name = response_id.removeprefix("resp_")
-        kept = streams.get(name, current_owner())
+        owner = current_owner()
+        try:
+            kept = streams.get(response_id.removeprefix("resp_"), owner)
+        except NotFoundError:
+            stored.get(response_id, owner)
+            raise NotFoundError(
+                f"The events of {response_id[:100]!r} are not kept, or not any more.",
+                hint="Leave out `stream` to get the response.",
+                code="stream_not_found",
+            ) from None
         return StreamReading(streams, kept, number_after(starting_after, "starting_after"))
     reply = stored.get(response_id, current_owner()).reply
     return _application(Response(reply, media_type="application/json"))
