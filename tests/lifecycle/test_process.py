@@ -150,7 +150,7 @@ WRONG: list[tuple[list[str], str]] = [
     (["serve", "a.gguf", "--model", "b.gguf"], "Two models are named"),
     (["srve", "a.gguf"], "Did you mean serve?"),
     (["serve", "--prot", "1"], "Did you mean --port?"),
-    ([], "COMMAND"),
+    ([], "No command is named"),
 ]
 # Refused by who uses them.
 WRONG_LATER: list[tuple[list[str], str]] = [

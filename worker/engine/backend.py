@@ -129,12 +129,12 @@ class Kernels(msgspec.Struct, frozen=True):
             return rows - rows % self.block
         return min(missing, rows)
 
-    def start(self, known: int, length: int) -> int:
+    def start(self, known: int, length: int, num_wide: int) -> int:
         """After how many of the `known` tokens a prompt of `length` is gone on with in wide steps:
-        as if nobody knew any."""
-        if length < self.tile:
-            return known  # so few rows are computed like single ones
-        known = max(0, min(known, length - self.wide))
+        as if nobody knew any. num_wide: of these, as far as wide steps computed them"""
+        if length < self.tile or known >= length:
+            return known  # rows of less than a tile are computed like single ones
+        known = max(0, min(known, num_wide, length - self.wide))
         return known - known % self.whole
 
 

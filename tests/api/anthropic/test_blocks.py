@@ -10,7 +10,7 @@ import pytest
 from anthropic.lib.streaming._messages import (  # pyright: ignore[reportPrivateUsage]
     accumulate_event,
 )
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.api.anthropic import oracle
@@ -87,6 +87,7 @@ def test_a_call_that_never_ends() -> None:
     assert whole == [{"type": "text", "text": 'I look.[sky:{"at": "Ro'}]
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(["a", " ", "(b)", "(c )", SKY, "[now:]"]), max_size=12))
 def test_streamed_is_whole(pieces: list[str]) -> None:
     """Whatever is said, a stream builds what a whole reply has."""

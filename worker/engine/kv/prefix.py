@@ -99,15 +99,15 @@ class Prefixes:
         in_pieces = not isinstance(sequence, ScoredSequence)  # which pauses behind its state
         in_pieces = in_pieces and not sequence.was_put_back  # it comes back as it was
         if not running and in_pieces and not self._backend.shape.needs_rest:
-            kernels, length = self._backend.kernels, sequence.num_known
+            kernels, length = self._backend.kernels, sequence.num_prompt
             if best is not None and most != best.length:
-                alike = sequence.prompt.whole(kernels.start(min(most, best.num_wide), length))
+                alike = sequence.prompt.whole(kernels.start(most, length, best.num_wide))
                 most = alike if most - alike <= kernels.piece else most
             if found is not None and not found.is_whole:
-                kept = found.num_tokens
-                if kernels.wide and length >= kernels.tile:
-                    kept -= kept % BLOCK  # a block may hold what was written behind a prompt too
-                found = found._replace(num_tokens=kernels.start(kept, length))
+                # A block may hold what was written behind a prompt too.
+                most_kept = found.num_tokens // BLOCK * BLOCK if kernels.wide else found.num_tokens
+                kept = kernels.start(found.num_tokens, length, most_kept)
+                found = found._replace(num_tokens=kept)
         is_kept = found is not None and found.num_tokens > most
         count = found.num_tokens if found is not None and is_kept else most
         if max(known) > count:
