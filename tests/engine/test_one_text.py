@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -100,10 +101,13 @@ class Asked:
         self.engine = engine_over(self.backend)
         self.read: list[int] = []
 
-    def ask(self, prompt: list[int], count: int = 1) -> list[int]:
-        """What is written behind a prompt."""
+    def ask(
+        self, prompt: list[int], count: int = 1, logprobs: int | None = None, **sampling: Any
+    ) -> list[int]:
+        """What is written behind a prompt, greedily unless `sampling` says otherwise."""
         before, written = len(self.backend.batch_sizes), list[int]()
-        self.engine.add(request("a", prompt, max_tokens=count))
+        chosen = SamplingParams(**{"temperature": 0, **sampling})
+        self.engine.add(request("a", prompt, count, logprobs=logprobs, sampling=chosen))
         while self.engine.status_of("a") is not None:
             written += [each.token for each in self.engine.step() if each.token is not None]
         sizes = self.backend.batch_sizes[before:]
@@ -139,6 +143,17 @@ def test_what_is_known_is_gone_on_with_in_wide_steps(prompt: list[int], read: li
     asked.ask(TEXT[:300])
     asked.ask(prompt)
     assert asked.read == read
+
+
+@pytest.mark.parametrize(
+    ("sampling", "read"), [({}, 1), ({"seed": 7}, 76), ({"top_k": 1}, 76), ({"logprobs": 1}, 76)]
+)
+def test_what_nobody_can_tell_goes_on_from_all(sampling: dict[str, Any], read: int) -> None:
+    """Drawn without a seed, a text differs in any case."""
+    asked = Asked()
+    asked.ask(TEXT[:300], temperature=1.0)
+    asked.ask(TEXT[:300], temperature=1.0, **sampling)
+    assert asked.read == [read]
 
 
 def test_what_was_written_is_known_too() -> None:

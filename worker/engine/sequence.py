@@ -332,6 +332,14 @@ class Sequence:
         return sampling.is_greedy or sampling.top_k == 1
 
     @property
+    def says_the_same(self) -> bool:
+        """Whether its client can tell that it is computed again as at first: what is drawn without
+        a seed differs in any case, unless its probabilities are told."""
+        params = self.params
+        is_drawn = not self.is_greedy and params.sampling.seed is None
+        return not is_drawn or params.logprobs is not None
+
+    @property
     def num_sampled(self) -> int:
         """Tokens that the model chose."""
         return self.num_known - self.num_prompt

@@ -74,8 +74,9 @@ class Prefixes:
         be computed: each row's logits are wanted, or the sequence is suspect and depends on nobody.
         Where nobody runs and it does not go on from all that is there, it gets what wide steps
         computed and leaves as much as a wide step needs: so its rows are computed by the same
-        kernels as if nobody knew any, and it says the same. Not so where that would be more than a
-        piece to read, or with states that are of use only as they were saved.
+        kernels as if nobody knew any, and it says the same. Not so where nobody could tell, where
+        that would be more than a piece to read, or with states that are of use only as they were
+        saved.
         """
         if not sequence.num_shareable or sequence.is_suspect:
             return Match(0, None, None, (sequence.num_known - 1, "scored"))
@@ -98,6 +99,7 @@ class Prefixes:
         known = (most, found.num_tokens if found is not None else self._keeper.num_slow)
         in_pieces = not isinstance(sequence, ScoredSequence)  # which pauses behind its state
         in_pieces = in_pieces and not sequence.was_put_back  # it comes back as it was
+        in_pieces = in_pieces and sequence.says_the_same
         if not running and in_pieces and not self._backend.shape.needs_rest:
             kernels, length = self._backend.kernels, sequence.num_prompt
             if best is not None and most != best.length:
