@@ -128,7 +128,8 @@ async def _play(settings: Settings, path: Path, recorder: Recorder) -> None:
         await asyncio.sleep(0)
     (worker,) = made
     async with asyncio.timeout(_MOST_S):
-        while worker.state is not State.READY:
+        # Once it is ready and idle, llama.cpp is asked for the plan.
+        while worker.state is not State.READY or not worker.loaded.plan.is_asked:
             await asyncio.sleep(_POLL_S)
         for number in range(_WARM + 1):
             recorder.is_on = number == _WARM
