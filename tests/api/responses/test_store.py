@@ -86,7 +86,7 @@ def test_get_and_delete(client: openai.OpenAI) -> None:
     assert caught.value.param == "previous_response_id"
     with pytest.raises(openai.NotFoundError, match="refers to an item"):
         answer(client, [{"id": quiet.output[0].id, "type": "item_reference"}])
-    with pytest.raises(openai.NotFoundError, match="no stream"):
+    with pytest.raises(openai.NotFoundError, match="is not stored"):
         list(client.responses.retrieve(first.id, stream=True))
     with pytest.raises(openai.InternalServerError, match="stores no conversations"):
         client.conversations.create()
