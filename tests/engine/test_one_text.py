@@ -106,7 +106,8 @@ class Asked:
     ) -> list[int]:
         """What is written behind a prompt, greedily unless `sampling` says otherwise."""
         before, written = len(self.backend.batch_sizes), list[int]()
-        chosen = SamplingParams(**{"temperature": 0, **sampling})
+        given: dict[str, Any] = {"temperature": 0, **sampling}
+        chosen = SamplingParams(**given)
         self.engine.add(request("a", prompt, count, logprobs=logprobs, sampling=chosen))
         while self.engine.status_of("a") is not None:
             written += [each.token for each in self.engine.step() if each.token is not None]
