@@ -336,8 +336,7 @@ class Sequence:
         """Whether its client can tell that it is computed again as at first: what is drawn without
         a seed differs in any case, unless its probabilities are told."""
         params = self.params
-        is_drawn = not self.is_greedy and params.sampling.seed is None
-        return not is_drawn or params.logprobs is not None
+        return self.is_greedy or params.sampling.seed is not None or params.logprobs is not None
 
     @property
     def num_sampled(self) -> int:

@@ -111,8 +111,8 @@ async def stored_response(
     starting_after: str = "",
 ) -> ASGIApp:
     """As it is by now, or its events."""
+    owner = current_owner()
     if stream.lower() in ("1", "true"):
-        owner = current_owner()
         try:
             kept = streams.get(response_id.removeprefix("resp_"), owner)
         except NotFoundError:
@@ -123,7 +123,7 @@ async def stored_response(
                 code="stream_not_found",
             ) from None
         return StreamReading(streams, kept, number_after(starting_after, "starting_after"))
-    reply = stored.get(response_id, current_owner()).reply
+    reply = stored.get(response_id, owner).reply
     return _application(Response(reply, media_type="application/json"))
 
 

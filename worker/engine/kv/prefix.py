@@ -97,10 +97,13 @@ class Prefixes:
                 withheld = common, self._hindrance(slot, common)
         found = self._find(sequence, tokens)
         known = (most, found.num_tokens if found is not None else self._keeper.num_slow)
-        in_pieces = not isinstance(sequence, ScoredSequence)  # which pauses behind its state
-        in_pieces = in_pieces and not sequence.was_put_back  # it comes back as it was
-        in_pieces = in_pieces and sequence.says_the_same
-        if not running and in_pieces and not self._backend.shape.needs_rest:
+        if (
+            not running
+            and not self._backend.shape.needs_rest
+            and not isinstance(sequence, ScoredSequence)  # which pauses behind its state
+            and not sequence.was_put_back  # it comes back as it was
+            and sequence.says_the_same
+        ):
             kernels, length = self._backend.kernels, sequence.num_prompt
             if best is not None and most != best.length:
                 alike = sequence.prompt.whole(kernels.start(most, length, best.num_wide))
