@@ -33,6 +33,7 @@ NUM_WRITTEN = 160
 # Alone, with fused and with standard attention.
 NUM_ALONE = {"on": 1_000, "off": 320}
 Texts = dict[tuple[int, str], list[str]]
+Marked = tuple[int, float, int | None]
 
 
 def prompt_of(real: Real, length: int) -> list[int]:
@@ -97,11 +98,13 @@ def test_one_text(real: Real, kept: str) -> None:
 
 
 def marked(
-    server: Server, prompt: list[int], written: list[int], count: int = NUM_WRITTEN
-) -> list[tuple[int, float]]:
-    """The tokens that come behind those that another worker wrote, up to so many, and their
-    probabilities."""
-    told = json.dumps({"tokens": {"0": written}}).encode() if written else b""
+    server: Server, prompt: list[int], written: list[Marked], count: int = NUM_WRITTEN
+) -> list[Marked]:
+    """The tokens that come behind those that another worker wrote, up to so many, their
+    probabilities, and the steps that they were computed in."""
+    known = {"tokens": {"0": [each[0] for each in written]},
+             "steps": {"0": [each[2] for each in written]}}  # fmt: skip
+    told = json.dumps(known).encode() if written else b""
     body = {"prompt": prompt, "max_tokens": count, "temperature": 0, "ignore_eos": True,
             "logprobs": 0, "stream": True}  # fmt: skip
     headers = {"x-relay": f"{'0' * 32} 1700000000", "x-relay-written": str(len(told))}
@@ -110,11 +113,12 @@ def marked(
         timeout=PATIENCE_S,
     )  # fmt: skip
     assert answer.status_code == 200, answer.text
-    tokens = re.findall(r"^:w \[0,(\d+)", answer.text, re.MULTILINE)
+    marks = [json.loads(each) for each in re.findall(r"^:w (\[0,.*\])$", answer.text, re.MULTILINE)]
+    steps = [mark[3] if len(mark) > 3 else None for mark in marks]
     scores = re.findall(r'"token_logprobs":\[([^\]]+)\]', answer.text)
     numbers = [float(number) for each in scores for number in each.split(",")]
-    assert len(tokens) == len(numbers) == count - len(written)
-    return list(zip(map(int, tokens), numbers, strict=True))
+    assert len(marks) == len(numbers) == count - len(written)
+    return list(zip([mark[1] for mark in marks], numbers, steps, strict=True))
 
 
 @pytest.mark.parametrize("attention", NUM_ALONE)
@@ -127,10 +131,9 @@ def test_what_another_wrote_alone(real: Real, attention: str) -> None:
     options = ("-c", "4096", "-np", "2", "-t", "2", "-fa", attention, "--draft", "none")
     with real.serving(*options, "--relayed") as server:
         whole = marked(server, prompt, [], length)
-        assert len({token for token, _ in whole}) > 10
+        assert len({token for token, _, _ in whole}) > 10
         for count in (length // 4, length // 2, length - 20):
-            tokens = [token for token, _ in whole[:count]]
-            assert marked(server, prompt, tokens, length) == whole[count:]
+            assert marked(server, prompt, whole[:count], length) == whole[count:]
 
 
 def test_what_another_wrote(real: Real) -> None:
@@ -146,4 +149,4 @@ def test_what_another_wrote(real: Real) -> None:
         next(beside.iter_lines())
         whole = marked(server, prompt, [])
         for count in (70, 140):
-            assert marked(server, prompt, [token for token, _ in whole[:count]]) == whole[count:]
+            assert marked(server, prompt, whole[:count]) == whole[count:]

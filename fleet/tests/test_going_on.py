@@ -64,6 +64,7 @@ def test_what_its_client_has(stack: ExitStack) -> None:
     count = int(again["x-relay-written"])
     assert json.loads(longer[:count]) == {
         "events": 2, "tokens": {"0": [7, 8]}, "places": {"0": [3.0]},
+        "steps": {"0": [None, None]},
     }  # fmt: skip
     assert json.loads(longer[count:]) == json.loads(body) == ASKED
 
@@ -108,6 +109,7 @@ def test_marks_in_parts(size: int) -> None:
     assert told == b"data: a\n\ndata: b\n\n:\n\ndata: c\n\n"
     assert json.loads(partial.state()) == {
         "events": 3, "tokens": {"0": [1], "1": [2]}, "places": {},
+        "steps": {"0": [None], "1": [None]},
     }  # fmt: skip
     assert partial.end() == b"data: d\n\n"
 

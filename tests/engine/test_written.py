@@ -10,8 +10,8 @@ import pytest
 from tests.engine.driving import KINDS, engine_over, request, run, tokens_of
 from tests.support.fakes import FakeBackend
 from worker.engine.backend import Kernels
-from worker.engine.drafts.guesser import Drafting
 from worker.engine.engine import Engine
+from worker.engine.replay import Replay
 from worker.engine.request import Request
 from worker.engine.sampling import SamplingParams
 from worker.engine.sequence import Delta
@@ -88,11 +88,14 @@ def test_in_steps_that_round_alike(num_written: int) -> None:
 LONE: dict[str, Any] = {"sampling": SamplingParams(temperature=0.0)}
 
 
-def sizes_of(fields: dict[str, Any], lone: int, engine: Engine) -> list[int]:
-    """Rows of the steps in which a prompt of 100 tokens and 90 that were written are read."""
+def sizes_of(
+    fields: dict[str, Any], lone: int, engine: Engine, step: int | None = 1
+) -> list[int]:
+    """Rows that count of the steps in which a prompt of 100 tokens and 90 that were written, each
+    in such a step, are read."""
     asked = request("a", [1 + n % 40 for n in range(100)], 200, **fields)
     engine.backend.kernels = Kernels(few=40, lone=lone)
-    engine.add(msgspec.structs.replace(asked, written=(7,) * 90))
+    engine.add(msgspec.structs.replace(asked, written=(7,) * 90, steps=(step,) * 90))
     found: list[int] = []
     while sum(found) < 190:
         before = engine.scheduler.running[-1].num_computed if found else 0
@@ -128,12 +131,61 @@ def test_beside_another_text_it_is_read_by_few(*, streams: bool) -> None:
     assert len(sizes_of(LONE, 0, engine)) < 30
 
 
-def test_what_was_written_with_guesses_is_read_by_few() -> None:
-    """Which rows were alone is not known."""
+@pytest.mark.parametrize("lone", [0, 150])
+def test_what_was_written_beside_others_is_read_by_few(lone: int) -> None:
+    engine = engine_over(FakeBackend(num_cells=1_000, capacity=512))
+    assert len(sizes_of(LONE, lone, engine, step=None)) <= 4
+
+
+# What a relay tells of eight tokens -> rows of each step behind the prompt, those that count too.
+STEPS: dict[str, tuple[list[int | None], list[tuple[int, int]]]] = {
+    "one row each": ([9, 1, 1, 1, 1, 1, 1, 1], [(1, 1)] * 8),
+    "a wrong guess": ([9, 1, 4, 1, 1, 1, 1, 1], [(1, 1), (4, 1), *[(1, 1)] * 6]),
+    "guesses, one of them wrong": ([9, 4, 0, 0, 1, 1, 1, 1], [(4, 3), *[(1, 1)] * 5]),
+    "what had to follow": ([9, -1, -1, 3, 1, 1, 1, 1], [(3, 3), *[(1, 1)] * 5]),
+    "beside others": ([9, None, None, None, 1, 1, 1, 1], [(3, 3), *[(1, 1)] * 5]),
+    "cut in a step": ([9, 1, 1, 1, 1, 3, 0, 0], [*[(1, 1)] * 4, (3, 3), (1, 1)]),
+    "cut before what follows": ([9, 1, 1, 1, 1, 1, -1, -1], [*[(1, 1)] * 5, (3, 3)]),
+    "nonsense": ([0, 0, -1, 0, -1, 0, 10**9, 0], [(8, 8)]),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_steps_are_replayed(name: str) -> None:
+    """Kernels for which each number of rows has bits of its own: step by step."""
+    steps, expected = STEPS[name]
+    replay, found, place = Replay(100, steps), list[tuple[int, int]](), 100
+    while place < 108:
+        found.append(replay.step_at(place, Kernels(few=40, lone=0)))
+        assert 0 < found[-1][1] <= found[-1][0]
+        place += found[-1][1]
+    assert place == 108
+    if name != "nonsense":
+        assert found == expected
+
+
+def test_steps_of_several_rows_are_joined() -> None:
+    """Where only a row alone has other bits, before which one of several is not left alone."""
+    replay, kernels = Replay(100, [9, 1, 4, 1, 2, 0, 3, None]), Kernels(few=40, lone=50)
+    assert replay.step_at(100, kernels) == (1, 1)
+    assert replay.step_at(101, kernels) == (2, 1)
+    assert replay.step_at(102, kernels) == (1, 1)
+    assert replay.step_at(103, kernels) == (5, 5)
+    assert replay.step_at(90, Kernels(few=40, lone=110)) == (20, 20)
+
+
+def test_a_step_is_as_large_as_it_was() -> None:
+    """Rows that only fill it leave the cache again, and deltas tell the same steps."""
     backend = FakeBackend(num_cells=1_000, capacity=512)
     backend.kernels = Kernels(few=40, lone=0)
-    engine = Engine(backend, lambda: backend.now, drafting=Drafting(looks_up=True))
-    engine.add(msgspec.structs.replace(request("a", PROMPT, 200, **LONE), written=(7,) * 90))
-    engine.step()
-    engine.step()
-    assert backend.batch.size == 40
+    asked = request("a", [1 + n % 40 for n in range(100)], 200, tells_steps=True, **LONE)
+    engine = engine_over(backend)
+    engine.add(msgspec.structs.replace(asked, written=(7,) * 4, steps=(9, 1, 4, 1)))
+    sizes: list[int] = []
+    deltas: list[Delta] = []
+    while len(sizes) < 6:
+        deltas += engine.step()
+        sizes.append(backend.batch.size)
+        engine.scheduler.check_integrity()
+    assert sizes == [100, 1, 4, 1, 1, 1]
+    assert [each.step for each in deltas] == [None, None, None, None, 1, 1]

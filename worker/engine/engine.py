@@ -19,6 +19,7 @@ from worker.engine.drafts.rounds import DraftBackend
 from worker.engine.embedding import Embedded, EmbeddingBackend, EmbeddingLane, EmbeddingRequest
 from worker.engine.output import TokenLogprob, token_logprob
 from worker.engine.plan import StepPlan
+from worker.engine.replay import AHEAD, AMONG
 from worker.engine.request import Request, check_request
 from worker.engine.scheduler import Scheduler
 from worker.engine.scoring import (
@@ -268,6 +269,7 @@ class Engine:
             slot = sequence.slot
             assert slot is not None
             start, known = slot.length, sequence.num_known
+            count -= plan.filling
             medium, position = sequence.medium, slot.position
             if medium is not None:
                 position = slot.prompt.position(medium.start)
@@ -286,6 +288,10 @@ class Engine:
                 batch.outputs[first + count - 1] = 1
         for slot in plan.padding:
             batch.add(batch.tokens[:1], slot.position, slot.index)
+        for _ in range(plan.filling):
+            last = batch.size - 1
+            place, slot_index = int(batch.positions[last]) + 1, int(batch.slots[last])
+            batch.add(batch.tokens[last : last + 1], place, slot_index)
 
     def _compute(self, plan: StepPlan) -> list[Delta]:
         """Run the batch and commit it; when it fails, say who is put back or ended."""
@@ -316,6 +322,9 @@ class Engine:
         first = 0
         for sequence, count in plan.runs:
             draft, missing = sequence.draft, sequence.num_missing
+            if sequence.params.tells_steps:
+                sequence.step = count if len(plan.runs) == 1 and not plan.padding else None
+            count -= plan.filling
             if not sequence.last_token_at:
                 self._stats.computed_tokens += 0 if sequence.is_copy else min(count, missing)
                 if isinstance(sequence, ScoredSequence):
@@ -331,6 +340,8 @@ class Engine:
                 slot = sequence.slot
                 assert slot is not None
                 self.scheduler.cells.grow(slot, count)
+                if plan.filling:
+                    self.scheduler.cells.discard_beyond(slot)
                 if tells:
                     deltas.append(sequence.progress(now))
                 if sequence.prompt_logprobs is not None:
@@ -432,6 +443,7 @@ class Engine:
             if not sequence.is_running or sequence.params.logprobs is not None:
                 return deltas
             for token in self.backend.ahead(sequence.sampler):
+                sequence.step = AHEAD
                 deltas += self._append(sequence, token, now)
                 if not sequence.is_running:
                     break
@@ -443,6 +455,7 @@ class Engine:
     def _repeat(self, sequence: Sequence, now: float) -> list[Delta]:
         """The deltas of what another worker has written, once all of it is computed."""
         written, sequence.written = sequence.written, ()
+        step, sequence.step = sequence.step, None
         scores = sequence.prompt_logprobs or []
         of_prompt, of_written = scores[: -len(written)], scores[-len(written) :]
         told = tuple(of_prompt) if sequence.params.prompt_logprobs is not None else None
@@ -454,6 +467,7 @@ class Engine:
             told = None
             if not sequence.is_running:
                 break
+        sequence.step = step
         return deltas
 
     def _sample(self, sequence: Sequence, row: int, now: float) -> list[Delta]:
@@ -501,6 +515,9 @@ class Engine:
         delta = Delta(sequence.id, text, token, certain, scores)
         if sequence.params.tells_place:
             delta = msgspec.structs.replace(delta, place=sequence.sampler.place)
+        if sequence.params.tells_steps:
+            delta = msgspec.structs.replace(delta, step=sequence.step)
+            sequence.step = None if sequence.step is None else AMONG
         if reason is not None:
             delta = self._finish(sequence, delta, reason, now)
         return [delta] if guard is None else guard.release(delta)

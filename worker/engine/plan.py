@@ -23,6 +23,7 @@ class StepPlan(msgspec.Struct, frozen=True):
     prompt_rows  all other rows
     num_waiting  sequences that wait for a token and have no row in a step that reads prompts
     padding      slots beside those that run, each with a row that nobody reads, after all others
+    filling      rows of the only run, its last ones, that nobody reads, see `Replay`
     """
 
     runs: Runs
@@ -31,6 +32,7 @@ class StepPlan(msgspec.Struct, frozen=True):
     num_waiting: int = 0
     ahead_rows: int = 0
     padding: tuple[Slot, ...] = ()
+    filling: int = 0
 
     @property
     def num_rows(self) -> int:
@@ -122,13 +124,14 @@ class Planner:
                     return self._plain(streams, num_available)
                 self._rows_ahead += max(1, alone)
                 rows, streams = alone, []
-        chunks = self._chunks(prompts, len(streams), rows, is_alone=is_alone)
+        chunks = self._chunks(prompts, len(streams), rows)
+        filling = self._replay(chunks, rows) if is_alone else 0
         prompt_rows = sum(chunk for _, chunk in chunks)
         self._num_read += prompt_rows
         self._short_next ^= is_contested
         runs = self._in_order([*((s, 1) for s in streams), *chunks])
         num_waiting = count - len(streams) + num_others
-        return StepPlan(runs, len(streams), prompt_rows, num_waiting)
+        return StepPlan(runs, len(streams), prompt_rows, num_waiting, filling=filling)
 
     def _plain(self, streams: list[Sequence], num_available: int) -> StepPlan:
         most = self.most_rows
@@ -249,9 +252,23 @@ class Planner:
             sequence.due = self._num_read + sequence.num_missing
         return sequence.worth, sequence.due
 
-    def _chunks(
-        self, prompts: list[Sequence], num_streams: int, rows: int, *, is_alone: bool
-    ) -> Runs:
+    def _replay(self, chunks: Runs, most: int) -> int:
+        """Let the only sequence go on behind what another worker wrote in the steps that it was
+        written in, where that decides how it goes on: greedily. How many rows of the step only
+        fill it."""
+        for place, (sequence, count) in enumerate(chunks):
+            known = sequence.num_computed >= sequence.num_prompt and not sequence.is_suspect
+            if not known or sequence.replay is None or not sequence.is_greedy:
+                continue
+            rows, kept = sequence.replay.step_at(sequence.num_computed, self._backend.kernels)
+            kept = min(kept, count)
+            filling = min(rows - kept, most - kept, self._backend.shape.takes_back)
+            filling = max(0, filling) if self._backend.shape.cuts_tails else 0
+            chunks[place] = sequence, kept + filling
+            return filling
+        return 0
+
+    def _chunks(self, prompts: list[Sequence], num_streams: int, rows: int) -> Runs:
         """Give the rows to the prompts in order; to the others only where all that they want fits.
 
         That is what they miss, or what they miss before a state is to be copied. One that is begun
@@ -264,7 +281,7 @@ class Planner:
             missing = sequence.num_missing
             slot = sequence.slot
             assert slot is not None
-            wanted = min(slot.pause(missing), self._alike(sequence, is_alone=is_alone))
+            wanted = min(slot.pause(missing), self._alike(sequence))
             count = self._backend.kernels.piece_of(wanted, rows)
             count -= max(0, sequence.num_outputs(count) - outputs)
             if count <= 0 or (runs and count < wanted):
@@ -274,22 +291,13 @@ class Planner:
             rows -= count
         return runs
 
-    def _alike(self, sequence: Sequence, *, is_alone: bool) -> int:
+    def _alike(self, sequence: Sequence) -> int:
         """How many of its next tokens are computed by the same kernels as at first: sampled ones
-        were in steps of few rows, if others ran beside them. A suspect has few steps instead.
-
-        What another worker wrote without guesses is computed like a text that ran alone where that
-        decides how it goes on: greedily, and alone here too.
-        """
+        were in steps of few rows. A suspect has few steps instead."""
         if sequence.is_suspect:
             return sequence.num_missing
         left = sequence.num_prompt - sequence.num_computed
-        if left > 0:
-            return left
-        kernels = self._backend.kernels
-        if is_alone and sequence.written and sequence.is_greedy and sequence.draft is None:
-            return min(kernels.few, max(1, kernels.lone - sequence.num_computed))
-        return kernels.few
+        return left if left > 0 else self._backend.kernels.few
 
 
 def _num_missing(sequence: Sequence) -> int:

@@ -143,6 +143,7 @@ class GenerationParams(msgspec.Struct, frozen=True, kw_only=True):
     prompt_logprobs  the model's own for each prompt token
     prompt_ranks     and each one's rank
     prompt_param     the client's field that the prompt was made from, to name in errors
+    tells_steps      whether each delta says in which step its token was computed
     tells_progress   whether each step that reads the prompt says how far it is
     tells_place      whether each delta says the sampler's place, see `Request`
     spelled          control tokens that are shown, each as these bytes; others stay hidden
@@ -160,6 +161,7 @@ class GenerationParams(msgspec.Struct, frozen=True, kw_only=True):
     prompt_param: str = "prompt"
     tells_progress: bool = False
     tells_place: bool = False
+    tells_steps: bool = False
     spelled: Mapping[int, bytes] = {}
     limit: SpanLimit | None = None
 
@@ -172,6 +174,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     account   whose it is
     written   tokens of its answer that another worker has written: it goes on behind them
     place     of that worker's sampler then: what its draws had used up; empty: that is not asked
+    steps     that it computed them in, see `Replay`; empty: that is not known
     """
 
     id: str
@@ -182,6 +185,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     account: Account = NOBODY
     written: tuple[int, ...] = ()
     place: tuple[float, ...] = ()
+    steps: tuple[int | None, ...] = ()
 
     @property
     def num_tokens(self) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 
 from worker.engine.draft import Draft
 from worker.engine.output import Detokenizer, LineLimit, StopMatcher, TokenLogprob
+from worker.engine.replay import Replay
 from worker.engine.request import Medium, Request
 from worker.engine.slot import Slot
 from worker.errors import WorkerError
@@ -75,6 +76,7 @@ class Delta(msgspec.Struct, frozen=True):
     stopped_by      the stop text before which the sequence ended; None: it ended otherwise
     sampled_tokens  of the whole sequence, as all that follows to `timings`: in its last delta
     place           of the sampler behind the token, where asked for
+    step            the step that gave the token, where asked for, see `Replay`
     """
 
     id: str
@@ -93,6 +95,7 @@ class Delta(msgspec.Struct, frozen=True):
     timings: Timings | None = None
     reuse: Reuse | None = None
     place: tuple[float, ...] = ()
+    step: int | None = None
 
     @property
     def is_last(self) -> bool:
@@ -138,7 +141,7 @@ class Sequence:
     A waiting sequence holds no slot and has nothing computed. Who writes what:
 
         Engine     tokens and num_known (both by `append`), num_ahead, sampler, written,
-                   prompt_logprobs, first_token_at; of the draft what became of its guesses
+                   step, prompt_logprobs, first_token_at; of the draft what became of its guesses
         Scheduler  slot, draft, admitted_at, was_put_back, suspect_until
         Order      worth
         Planner    last_turn, due; of the draft the guess for the coming step
@@ -153,6 +156,8 @@ class Sequence:
     num_counted      known tokens that the counters have
     written          tokens of its request that are known from the start, until they are told
     num_given        tokens of the prompt, and of these
+    replay           how these were computed; None: there are none
+    step             the step that is being committed, see `Replay`
     prompt_logprobs  scores of given tokens so far; None: they were not asked for
     scored_from      the first given token that has one
     draft            None where nothing is drafted for it
@@ -200,10 +205,12 @@ class Sequence:
         "priority",
         "prompt",
         "prompt_logprobs",
+        "replay",
         "reuse",
         "sampler",
         "scored_from",
         "slot",
+        "step",
         "submitted_at",
         "suspect_until",
         "tokens",
@@ -230,6 +237,8 @@ class Sequence:
         self.num_given = self.num_prompt + len(self.written)
         self.tokens[self.num_prompt : self.num_given] = self.written
         self.num_known = self.num_counted = self.num_given
+        self.replay = Replay(self.num_prompt, request.steps) if self.written else None
+        self.step: int | None = None
         self.num_ahead = 0
         self.slot: Slot | None = None
         self.sampler: Any = None

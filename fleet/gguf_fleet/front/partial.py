@@ -4,7 +4,7 @@ Workers put marks behind the events that they tell, which their clients never se
 
     data: {...}                 events, as they are passed on
     :w [0,5613]                 then they hold this token of sequence 0
-    :w [0,5613,[17]]            and the sampler is at this place; `:w []`: no token
+    :w [0,5613,[17],1]          and the sampler is at this place, and a step gave it; `:w []`: no token
 
 Events go to the client once their mark is here, all or none: so what the client has and what the
 next replica is told are the same.
@@ -59,6 +59,7 @@ class PartialAnswer:
         self._num_events = 0
         self._tokens: dict[int, list[int]] = {}
         self._places: dict[int, list[float]] = {}
+        self._steps: dict[int, list[int | None]] = {}
         self._rest = b""
 
     @property
@@ -72,8 +73,12 @@ class PartialAnswer:
 
     def state(self) -> bytes:
         """What the client has, as the next worker reads it in front of the body."""
-        told = {"events": self._num_events, "tokens": self._tokens, "places": self._places}
-        return msgspec.json.encode(told)
+        return msgspec.json.encode({
+            "events": self._num_events,
+            "tokens": self._tokens,
+            "places": self._places,
+            "steps": self._steps,
+        })
 
     def take(self, data: bytes) -> bytes:
         """The next part comes: what can be passed on now."""
@@ -103,8 +108,9 @@ class PartialAnswer:
     def _note(self, mark: bytes) -> None:
         told = msgspec.json.decode(mark)
         if told:
-            number, token, *place = told
+            number, token, *more = told
             self._tokens.setdefault(number, []).append(token)
             self.num_tokens += 1
-            if place:
-                self._places[number] = place[0]
+            if more:
+                self._places[number] = more[0]
+            self._steps.setdefault(number, []).append(more[1] if len(more) > 1 else None)

@@ -3,6 +3,7 @@
     events of a token   data: {...}\\n\\n
     its mark            :w [0,5613]\\n\\n            number of the sequence, the token
                         :w [0,5613,[17]]\\n\\n       and the place of the sampler
+                        :w [0,5613,[],1]\\n\\n       and the step that gave it, see `Replay`
     of what has none    :w []\\n\\n
 
 The relay passes on what stands before a mark, all or nothing. Where this answer goes on behind what
@@ -64,6 +65,8 @@ class Marks:
         if delta.token is None:
             return self.empty
         told: list[object] = [self._numbers[delta.id], delta.token]
-        if delta.place:
+        if delta.place or delta.step is not None:
             told.append(delta.place)
+        if delta.step is not None:
+            told.append(delta.step)
         return b":w %b%b" % (_encode(told), self._border)

@@ -30,11 +30,13 @@ class ToldBefore(msgspec.Struct, frozen=True):
     events  how many
     tokens  of each sequence that has some, by its number
     places  of their samplers, where that counts
+    steps   that the tokens were computed in, one entry a token, where that counts, see `Replay`
     """
 
     events: int = 0
     tokens: dict[int, tuple[int, ...]] = {}
     places: dict[int, tuple[float, ...]] = {}
+    steps: dict[int, tuple[int | None, ...]] = {}
 
 
 class Relay(msgspec.Struct, frozen=True):

@@ -108,6 +108,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
                     priority=self.priority,
                     written=() if told is None else told.tokens.get(number, ()),
                     place=() if told is None else told.places.get(number, ()),
+                    steps=() if told is None else told.steps.get(number, ()),
                 )
                 found.append(asked)
         return found

@@ -352,11 +352,11 @@ def _wants_trace(body: msgspec.Struct, request: HttpRequest) -> bool:
 
 
 def _with_place(params: GenerationParams) -> GenerationParams:
-    """A relay must know where the draws of a seed are."""
+    """A relay must know where the draws of a seed are, and how a greedy text was computed."""
     sampling = params.sampling
-    if sampling.seed is None or sampling.is_greedy:
-        return params
-    return msgspec.structs.replace(params, tells_place=True)
+    if sampling.is_greedy:
+        return msgspec.structs.replace(params, tells_steps=True)
+    return msgspec.structs.replace(params, tells_place=sampling.seed is not None)
 
 
 def _wait_gone(left: asyncio.Future[None]) -> LeftError | CancelledError:

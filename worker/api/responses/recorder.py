@@ -125,12 +125,14 @@ class Recorder:
         parts = await self._saved.parts(response.name)
         tokens: list[int] = []
         places: dict[int, tuple[float, ...]] = {}
+        steps: list[int | None] = []
         for part in parts:
-            for _, token, *place in msgspec.json.decode(part.tokens):
+            for _, token, *more in msgspec.json.decode(part.tokens):
                 tokens.append(token)
-                places |= {0: place[0]} if place else {}
+                places |= {0: more[0]} if more else {}
+                steps.append(more[1] if len(more) > 1 else None)
         count = parts[-1].number + parts[-1].events.count(b"\n\n") if parts else 0
-        told = ToldBefore(count, {0: tuple(tokens)}, places)
+        told = ToldBefore(count, {0: tuple(tokens)}, places, {0: tuple(steps)})
         written = msgspec.json.encode(told)
         self._told[response.name] = parts
         headers = (
