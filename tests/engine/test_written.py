@@ -88,9 +88,7 @@ def test_in_steps_that_round_alike(num_written: int) -> None:
 LONE: dict[str, Any] = {"sampling": SamplingParams(temperature=0.0)}
 
 
-def sizes_of(
-    fields: dict[str, Any], lone: int, engine: Engine, step: int | None = 1
-) -> list[int]:
+def sizes_of(fields: dict[str, Any], lone: int, engine: Engine, step: int | None = 1) -> list[int]:
     """Rows that count of the steps in which a prompt of 100 tokens and 90 that were written, each
     in such a step, are read."""
     asked = request("a", [1 + n % 40 for n in range(100)], 200, **fields)

@@ -4,7 +4,7 @@ Workers put marks behind the events that they tell, which their clients never se
 
     data: {...}                 events, as they are passed on
     :w [0,5613]                 then they hold this token of sequence 0
-    :w [0,5613,[17],1]          and the sampler is at this place, and a step gave it; `:w []`: no token
+    :w [0,5613,[17],1]          and the sampler's place, the step that gave it; `:w []`: no token
 
 Events go to the client once their mark is here, all or none: so what the client has and what the
 next replica is told are the same.
@@ -73,12 +73,14 @@ class PartialAnswer:
 
     def state(self) -> bytes:
         """What the client has, as the next worker reads it in front of the body."""
-        return msgspec.json.encode({
-            "events": self._num_events,
-            "tokens": self._tokens,
-            "places": self._places,
-            "steps": self._steps,
-        })
+        return msgspec.json.encode(
+            {
+                "events": self._num_events,
+                "tokens": self._tokens,
+                "places": self._places,
+                "steps": self._steps,
+            }
+        )
 
     def take(self, data: bytes) -> bytes:
         """The next part comes: what can be passed on now."""
