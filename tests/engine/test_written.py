@@ -187,3 +187,19 @@ def test_a_step_is_as_large_as_it_was() -> None:
         engine.scheduler.check_integrity()
     assert sizes == [100, 1, 4, 1, 1, 1]
     assert [each.step for each in deltas] == [None, None, None, None, 1, 1]
+
+
+@pytest.mark.parametrize("steps", [(), (1, 1), (1,) * 300])
+def test_steps_of_another_number(steps: tuple[int, ...]) -> None:
+    """A relay that tells too few or too many: the text goes on, and again once it was put back."""
+    engine = engine_over(FakeBackend(num_cells=1_000, capacity=512))
+    engine.backend.kernels = Kernels(few=40, lone=0)
+    asked = request("a", PROMPT, 200, **LONE)
+    engine.add(msgspec.structs.replace(asked, written=(7,) * 20, steps=steps))
+    while not engine.scheduler.running or engine.scheduler.running[0].num_known < 40:
+        engine.step()
+    sequence = engine.scheduler.running[0]
+    engine.scheduler.put_back(sequence)
+    for _ in range(60):
+        engine.step()
+    assert sequence.num_known > 40

@@ -257,8 +257,13 @@ class Planner:
         written in, where that decides how it goes on: greedily. How many rows of the step only
         fill it."""
         for place, (sequence, count) in enumerate(chunks):
-            known = sequence.num_computed >= sequence.num_prompt and not sequence.is_suspect
-            if not known or sequence.replay is None or not sequence.is_greedy:
+            given = sequence.num_prompt <= sequence.num_computed < sequence.num_given
+            if (
+                not given
+                or sequence.is_suspect
+                or sequence.replay is None
+                or not sequence.is_greedy
+            ):
                 continue
             rows, kept = sequence.replay.step_at(sequence.num_computed, self._backend.kernels)
             kept = min(kept, count)

@@ -237,7 +237,8 @@ class Sequence:
         self.num_given = self.num_prompt + len(self.written)
         self.tokens[self.num_prompt : self.num_given] = self.written
         self.num_known = self.num_counted = self.num_given
-        self.replay = Replay(self.num_prompt, request.steps) if self.written else None
+        steps = (*request.steps, *[None] * len(self.written))[: len(self.written)]
+        self.replay = Replay(self.num_prompt, steps) if self.written else None
         self.step: int | None = None
         self.num_ahead = 0
         self.slot: Slot | None = None
