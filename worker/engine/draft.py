@@ -20,13 +20,13 @@ from worker.engine.lookup import Lookup, Trail
 # Where a guess comes from: earlier text of the sequence, or a second model or heads.
 DraftSource = Literal["text", "model"]
 
-# Weights of the newest guess in the hit rates: of its sequence, and of all sequences. Text begins
-# and ceases to repeat itself from one line to the next; a model is as good as it was.
-_NEW: dict[DraftSource, float] = {"text": 0.15, "model": 0.06}
-_NEW_OF_ALL = 0.03
+# Weights of the newest guess in the hit rates: of its sequence, and of all sequences.
+_NEW, _NEW_OF_ALL = 0.05, 0.03
+# What such guesses meant in all sequences counts as much as so many of its own.
+_ELSEWHERE = 8
 # The first ones count more: so many guesses are as good as what was taken for granted.
 _GRANTED = 4
-# The first guesses are given some credit.
+# A model's first guesses are given some credit.
 _FIRST_HIT_RATE = 0.4
 _HOPELESS = 0.03
 _MOST = 0.98  # nothing is certain, and a longer guess is less certain than a shorter one
@@ -41,8 +41,9 @@ _FIRST: dict[DraftSource, tuple[float, ...]] = {
     "text": (0.25, 0.4, 0.55, 0.7, 0.8, 0.88, 0.94),
     "model": (_FIRST_HIT_RATE,) * 8,
 }
-# How much faster a step with guesses must promise to be.
-WORTH = 1.05
+# How much faster a step with guesses must promise to be, and that of the one stream in it: the best
+# of many numbers of rows is one that promises too much.
+WORTH, _WORTH_ALONE = 1.05, 1.15
 # Above so many rows only whole blocks are considered: there are too many numbers to compare.
 _EVERY_NUMBER, _BLOCK = 8, 4
 
@@ -65,17 +66,18 @@ NO_LIMITS = GuessLimits()
 class HitRates:
     """How often guesses were right, over all sequences.
 
-    rates   share of guessed tokens that are right, the newest count most
-    sure    the same by about which mark they had, see _MARKS
+    model   share of a model's guesses that are right, the newest count most
+    sure    the same of each source by about which mark they had, see _MARKS
     """
 
     def __init__(self) -> None:
-        self.rates: dict[DraftSource, float] = {"text": _FIRST_HIT_RATE, "model": _FIRST_HIT_RATE}
+        self.model = _FIRST_HIT_RATE
         self.sure = {source: list(first) for source, first in _FIRST.items()}
         self._counts = {source: [0] * len(first) for source, first in _FIRST.items()}
 
     def note(self, source: DraftSource, right: bool, mark: float) -> None:
-        self.rates[source] += _NEW_OF_ALL * (right - self.rates[source])
+        if source == "model":
+            self.model += _NEW_OF_ALL * (right - self.model)
         sure, counts = self.sure[source], self._counts[source]
         place = bisect_right(_MARKS[source], mark)
         counts[place] += 1
@@ -88,20 +90,22 @@ class Draft:
 
     tokens        the guess for the coming step; may be empty
     source        where it comes from
-    rates         share of guessed tokens that are right, by source, the newest count most
+    model_rate    share of a model's guesses that are right, the newest count most
     lookup        the index of its own text; None: that is not looked up
     trail         what it repeats
     num_drafted   guessed tokens whose rows were computed; num_accepted of them were right
     """
 
     __slots__ = (
+        "_expected",
         "_judged",
         "_marks",
         "_record",
+        "_right",
         "lookup",
+        "model_rate",
         "num_accepted",
         "num_drafted",
-        "rates",
         "source",
         "tokens",
         "trail",
@@ -110,10 +114,12 @@ class Draft:
     def __init__(self, record: HitRates, *, looks_up: bool) -> None:
         self._record = record
         self._marks: list[float] = []
-        self._judged: dict[DraftSource, int] = {"text": 0, "model": 0}
+        self._judged = 0  # of a model's guesses
+        self._right: dict[DraftSource, float] = {"text": 0.0, "model": 0.0}
+        self._expected = dict(self._right)
         self.lookup = Lookup() if looks_up else None
         self.trail = Trail()
-        self.rates = dict(record.rates)
+        self.model_rate = record.model
         self.source: DraftSource = "text"
         self.tokens: list[int] = []
         self.num_drafted = 0
@@ -145,23 +151,26 @@ class Draft:
         """
         if place >= len(self.tokens):
             return False
-        right = self.tokens[place] == token
-        source = self.source
-        self._judged[source] += 1
-        weight = max(_NEW[source], 1 / (self._judged[source] + _GRANTED))
-        self.rates[source] += weight * (right - self.rates[source])
-        self._record.note(source, right, self._marks[place])
+        right, mark, source = self.tokens[place] == token, self._marks[place], self.source
+        if source == "model":
+            self._judged += 1
+            weight = max(_NEW, 1 / (self._judged + _GRANTED))
+            self.model_rate += weight * (right - self.model_rate)
+        for sums, newest in ((self._right, right), (self._expected, self._sure(mark))):
+            sums[source] += newest - _NEW * sums[source]
+        self._record.note(source, right, mark)
         return right
+
+    def _sure(self, mark: float) -> float:
+        return self._record.sure[self.source][bisect_right(_MARKS[self.source], mark)]
 
     def chance(self, mark: float) -> float:
         """How likely a token with this mark is right, if those before it are.
 
-        What that meant for all sequences, and whether this one is more or less predictable.
+        What that meant for all sequences, times how many more were right here than it says.
         """
-        source = self.source
-        here, everywhere = self.rates[source], self._record.rates[source]
-        sure = self._record.sure[source][bisect_right(_MARKS[source], mark)]
-        return min(_MOST, sure * here / max(everywhere, 1e-3))
+        right, expected = self._right[self.source], self._expected[self.source]
+        return min(_MOST, self._sure(mark) * (right + _ELSEWHERE) / (expected + _ELSEWHERE))
 
     def chances(self) -> list[float]:
         """How likely each token of the guess is to be accepted; descending, without those that
@@ -201,7 +210,7 @@ def best_rows(gained: Ordered[float], streams: int, cost: StepCost, max_rows: in
     steps count as equally long, so that guesses are tried.
     """
     alone = cost.decode(streams) or 1.0
-    best, most, gain = 0, math.log(WORTH) * streams, 0.0
+    best, most, gain = 0, max(math.log(WORTH) * streams, math.log(_WORTH_ALONE)), 0.0
     for count, added in enumerate(gained[: max(0, max_rows - streams)], 1):
         gain += added
         rows = streams + count

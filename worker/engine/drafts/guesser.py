@@ -255,7 +255,7 @@ class Guesser:
             s
             for s, draft, _ in drafted
             if drafter.can_guess(s, longest)
-            if sum(draft.chances()) < mean_gain(draft.rates["model"], longest)
+            if sum(draft.chances()) < mean_gain(draft.model_rate, longest)
         ]
         length = self._best_length(drafter, asked, streams, max_rows) if asked else 0
         trial = self._trials["model"]
@@ -283,7 +283,7 @@ class Guesser:
         """Tokens to guess for each, at the cost of guessing and of verifying; 0: none."""
         alone = self._cost.decode(streams)
         best, fastest = 0, streams / alone * WORTH
-        rates = [s.draft.rates["model"] for s in asked if s.draft is not None]
+        rates = [s.draft.model_rate for s in asked if s.draft is not None]
         for length in _LENGTHS:
             rows = streams + len(asked) * length
             if rows > max_rows or length > drafter.longest:
