@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from tests.support.models import ggufs
-from tests.support.placements import assert_planned, by_device
+from tests.support.placements import assert_asked, assert_planned, by_device
 from tests.support.programs.offloaded import (
     LAYERS,
     TOKENS,
@@ -103,7 +103,8 @@ def test_two_devices(
         ((name,) * count for name, count in zip(names, expected, strict=True)), ()
     )
     assert loaded.kv == tuple(enumerate(loaded.layers[:-1]))
-    assert_planned(loaded.planned, loaded.allocated)
+    # Where steps overlap llama.cpp says that the last device has four more copies of input rows.
+    assert_planned(loaded.planned, loaded.allocated, spare=4 * 512 * 256 * 4)
     assert (loaded.tokens, loaded.logits) == (on_cpu.tokens, on_cpu.logits)
 
 
@@ -139,13 +140,30 @@ def test_one_device_of_two(device: RpcServer, second: RpcServer) -> None:
 def test_memory_of_each_device(
     device: RpcServer, tmp_path: Path, name: str, layers: int, given: dict[str, Any]
 ) -> None:
-    """What `worker plan` says of a device is within 5 % of what llama.cpp allocates there."""
+    """What `worker plan` says of a device is what llama.cpp allocates there, which it was asked."""
     path = MODEL_PATH
     if name != "demo":
         shape = {"layers": 6, "embedding": 512, "heads": 8, "kv_heads": 2, "feed_forward": 1536}
         path = ggufs.write_llama(tmp_path / "m.gguf", encoding=name, context=8192, **shape)
     loaded = load(path, settings(device, layers=layers, **given))
-    assert_planned(loaded.planned, loaded.allocated)
+    assert loaded.estimated == ()
+    assert_asked(loaded.planned, loaded.allocated)
+
+
+@on_rpc
+@pytest.mark.parametrize("layers", [0, 3, -1])
+def test_memory_of_a_draft_model(device: RpcServer, quantized: Path, layers: int) -> None:
+    """It is on the device as a whole where any layer is, with its cells and steps; its logits and
+    vocabulary, which are planned too, are in the host's memory."""
+    given = {"draft": "model", "draft_model": str(quantized), "ctx_size": 4096}
+    loaded = load(MODEL_PATH, settings(device, layers=layers, **given))
+    assert loaded.estimated == ()
+    plan, real = by_device(loaded.planned), by_device(loaded.allocated)
+    for name in ("CPU", "RPC0")[: 1 + bool(layers)]:
+        for part in ("weights", "kv", "compute", "draft"):
+            more = 1 << 20 if (name, part) == ("CPU", "draft") else 0
+            there, told = real[name].get(part, 0), plan[name].get(part, 0)
+            assert there - 40_000 <= told <= there + 40_000 + more, (name, part)
 
 
 @on_rpc

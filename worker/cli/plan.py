@@ -25,6 +25,7 @@ from worker.lifecycle.devices import Devices
 from worker.lifecycle.prepared import (
     Fitted,
     Fitting,
+    buffer_places,
     find_devices,
     find_projector,
     load_draft,
@@ -62,14 +63,15 @@ def run(arguments: argparse.Namespace) -> int:
     config = load_config(model_path(settings), purpose="serve", wishes=wishes_of(settings))
     draft = load_draft(config, settings)
     adapters = [adapter.config for adapter in load_adapters(config, settings)]
-    memory = memory_with(find_devices(settings))
+    devices = find_devices(settings)
+    memory = memory_with(devices)
     projector = find_projector(config, settings)
     fitting = Fitting(config, settings, memory, draft, adapters, projector)
     fitted = fitting.fit()
 
     def ask_and_fit() -> Fitted:
         with asking(config, draft) as ask:
-            return fitting.fit(ask)
+            return fitting.fit(ask, buffer_places(config, settings, devices, draft))
 
     asked = ask_and_fit() if memory.devices else plan_in_child(ask_and_fit, Fitted)
     fitted = asked or fitted

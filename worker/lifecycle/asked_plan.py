@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from worker import log
 from worker.lifecycle.buffers import asking
-from worker.lifecycle.prepared import Prepared
+from worker.lifecycle.prepared import Prepared, buffer_places
 from worker.memory.contexts import ContextBytes, Wanted
 from worker.memory.plan import MemoryPlan, estimate
 from worker.model.architectures import doubt
@@ -59,7 +59,7 @@ async def ask_when_idle(
             return plan
         finally:
             is_over.set()  # whoever does not wait any more wants no further question
-    if _choices(asked) != _choices(plan):
+    if asked.choices != plan.choices:
         _log.warning("the estimated plan is kept", reason="llama.cpp's sizes would change it")
         return plan
     _log.info("plan", console="", planned_mb=round(asked.total_bytes / 1e6), asked=True)
@@ -80,10 +80,6 @@ def _ask(prepared: Prepared, settings: Settings, may_ask: Callable[[], bool]) ->
     adapters = [adapter.config for adapter in prepared.adapters]
     chosen = replace(settings, draft=prepared.guesses)
     with asking(config, draft) as ask:
-        return estimate(
-            config, chosen, prepared.memory, draft, adapters, prepared.projector, ask_if_idle
-        )
-
-
-def _choices(plan: MemoryPlan) -> tuple[int, ...]:
-    return plan.num_cells, plan.num_slots, plan.gpu_layers, plan.cpu_experts, plan.states_kept
+        memory, projector = prepared.memory, prepared.projector
+        places = buffer_places(config, settings, prepared.devices, draft)
+        return estimate(config, chosen, memory, draft, adapters, projector, ask_if_idle, places)

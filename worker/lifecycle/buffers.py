@@ -7,6 +7,7 @@ import os
 import re
 import select
 import signal
+from collections import Counter
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -22,7 +23,7 @@ from worker.llama.context import (
     lender_options,
 )
 from worker.llama.weights import LoadOptions, Weights
-from worker.memory.contexts import AskBuffers, ContextBytes, Wanted
+from worker.memory.contexts import AskBuffers, AskPlaces, ContextBytes, Wanted
 from worker.memory.embedding import EmbeddingShape
 from worker.model.config import ModelConfig
 from worker.model.drafts import (
@@ -37,6 +38,7 @@ from worker.settings import Settings
 _Told = TypeVar("_Told")
 _PATIENCE_S = 20.0
 _MIB = 1 << 20
+_CPU_ONLY = LoadOptions(n_gpu_layers=0, devices=())
 _CELLS = re.compile(r"size =\s+([\d.]+) MiB \(.*\), K \(")
 _STATES = re.compile(r"size =\s+([\d.]+) MiB \(.*\), R \(")
 
@@ -88,51 +90,94 @@ def asking(config: ModelConfig, draft: ModelConfig | None = None) -> Generator[A
     """Inside, the library tells what contexts take on the CPU: of this model, and of what guesses
     for it, a draft model or the heads of its file."""
     library.start()
-    heads = draft is None and why_no_heads(config) is None
-    with (
-        library.mute_log(),
-        _weights(config, heads=heads) as weights,
-        weights if draft is None else _weights(draft) as guessing,
-    ):
+    with _open(config, draft, _CPU_ONLY, _CPU_ONLY) as both:
 
         def ask(wanted: Wanted) -> ContextBytes:
-            options = msgspec.structs.replace(
-                context_options(wanted.settings, wanted.num_cells),
-                unified=wanted.unified,
-                chunk_outputs=wanted.chunk_outputs,
-                states_kept=wanted.states_kept,
-                purpose=text_purpose(draft, heads=wanted.settings.uses_heads),
-                layers_read=states_read(draft),
-            )
-            if wanted.shape is not None:
-                options = vectors_options(options, wanted.shape)
-            whose, other = guessing if wanted.beside else weights, None
-            with contextlib.ExitStack() as stack:
-                if wanted.beside and reads_cells(draft):
-                    other = stack.enter_context(Context(weights, options))
-                    options = assistant_options(options)
-                elif wanted.beside:
-                    purpose = "heads" if draft is None else "text"
-                    purpose = "drafts" if draft is not None and reads_states(draft) else purpose
-                    options = msgspec.structs.replace(options, purpose=purpose, layers_read=())
-                if wanted.beside and draft is not None and borrows(draft):
-                    other = stack.enter_context(Context(weights, lender_options(options)))
-                lines = stack.enter_context(library.capture_log())
-                context = stack.enter_context(Context(whose, options, other=other))
+            with _context(*both, draft, wanted) as (context, lines):
                 compute = sum(nbytes for _, nbytes in context.residency.compute_buffers)
             return ContextBytes(_sum(_CELLS, lines), _sum(_STATES, lines), compute)
 
         yield ask
 
 
-def _weights(config: ModelConfig, *, heads: bool = False) -> Weights:
+def ask_devices(
+    config: ModelConfig,
+    draft: ModelConfig | None,
+    load: Callable[[Settings, int], LoadOptions],
+    load_draft: Callable[[int], LoadOptions],
+) -> AskPlaces:
+    """What says the same of contexts as they will be: of compute buffers, by device.
+
+    load, load_draft: how their weights will be loaded, with so many layers on GPUs
+    """
+
+    def ask(wanted: Wanted, gpu_layers: int) -> Counter[str]:
+        library.start()
+        found = Counter[str]()
+        own, beside = load(wanted.settings, gpu_layers), load_draft(gpu_layers)
+        with (
+            _open(config, draft, own, beside) as both,
+            _context(*both, draft, wanted) as (context, _),
+        ):
+            for buffer, nbytes in context.residency.compute_buffers:
+                found[library.device_of(buffer)] += nbytes
+        return found
+
+    return ask
+
+
+@contextlib.contextmanager
+def _open(
+    config: ModelConfig, draft: ModelConfig | None, own: LoadOptions, beside: LoadOptions
+) -> Generator[tuple[Weights, Weights]]:
+    """The model, and what guesses for it, which may be the same; own, beside: how to load them."""
+    heads = draft is None and why_no_heads(config) is None
+    with (
+        library.mute_log(),
+        _weights(config, own, heads=heads) as weights,
+        weights if draft is None else _weights(draft, beside) as guessing,
+    ):
+        yield weights, guessing
+
+
+@contextlib.contextmanager
+def _context(
+    weights: Weights, guessing: Weights, draft: ModelConfig | None, wanted: Wanted
+) -> Generator[tuple[Context, list[tuple[str, str]]]]:
+    """The context, and what llama.cpp says of it."""
+    options = msgspec.structs.replace(
+        context_options(wanted.settings, wanted.num_cells),
+        unified=wanted.unified,
+        chunk_outputs=wanted.chunk_outputs,
+        states_kept=wanted.states_kept,
+        purpose=text_purpose(draft, heads=wanted.settings.uses_heads),
+        layers_read=states_read(draft),
+    )
+    if wanted.shape is not None:
+        options = vectors_options(options, wanted.shape)
+    whose, other = guessing if wanted.beside else weights, None
+    with contextlib.ExitStack() as stack:
+        if wanted.beside and reads_cells(draft):
+            other = stack.enter_context(Context(weights, options))
+            options = assistant_options(options)
+        elif wanted.beside:
+            purpose = "heads" if draft is None else "text"
+            purpose = "drafts" if draft is not None and reads_states(draft) else purpose
+            options = msgspec.structs.replace(options, purpose=purpose, layers_read=())
+        if wanted.beside and draft is not None and borrows(draft):
+            other = stack.enter_context(Context(weights, lender_options(options)))
+        lines = stack.enter_context(library.capture_log())
+        yield stack.enter_context(Context(whose, options, other=other)), lines
+
+
+def _weights(config: ModelConfig, load: LoadOptions, *, heads: bool = False) -> Weights:
     """Of which contexts are asked. They have no vocabulary, which would take most of the time:
     1.2 s of a file with 262,144 tokens."""
     size = (f"{config.architecture}.vocab_size", config.vocab_size)
     overrides = (*config.overrides, ("tokenizer.ggml.model", "none"), size)
-    load = LoadOptions(
-        n_gpu_layers=0, devices=(), no_alloc=True, files=config.files, overrides=overrides,
-        heads=heads,
+    load = msgspec.structs.replace(
+        load, no_alloc=True, mmap=False, mlock=False, files=config.files, overrides=overrides,
+        heads=heads, adapters={},
     )  # fmt: skip
     return Weights(Path(config.path), load)
 

@@ -11,7 +11,7 @@ from worker import log, machine
 from worker.engine.backend import Kernels
 from worker.lifecycle.buffers import context_options, text_purpose, vectors_options
 from worker.lifecycle.devices import Devices
-from worker.lifecycle.prepared import Prepared, load_weights, maps_file, note_native
+from worker.lifecycle.prepared import Prepared, draft_options, load_weights, note_native
 from worker.llama import library
 from worker.llama.backend import LlamaBackend
 from worker.llama.calibrate import AttentionShape, calibration
@@ -28,7 +28,7 @@ from worker.llama.guides.guides import Guides
 from worker.llama.process import openmp
 from worker.llama.process.memory import stay_small
 from worker.llama.residency import kernels_of, placements
-from worker.llama.weights import LoadOptions, Weights
+from worker.llama.weights import Weights
 from worker.memory.cells import CACHE_ENCODINGS, cell_widths, is_fused
 from worker.memory.contexts import CELL_STEP, CHUNK_OUTPUTS
 from worker.memory.embedding import EmbeddingShape, embedding_shape
@@ -217,8 +217,7 @@ def open_draft(
 ) -> DraftModel | StateReader | Assistant | None:
     """Load what guesses tokens, if there is something, with a context beside the backend's.
 
-    A draft model goes to the devices that the model's layers go to, as a whole; heads are where
-    their layers are. Raises what `open_backend` raises.
+    Heads are where their layers are. Raises what `open_backend` raises.
     """
     if prepared.uses_heads:
         draft = Heads(backend)
@@ -242,17 +241,8 @@ def open_draft(
 def _open_model(
     config: ModelConfig, settings: Settings, prepared: Prepared, backend: LlamaBackend
 ) -> DraftModel | StateReader | Assistant:
-    devices, plan = prepared.devices, prepared.plan
-    offloads = bool(devices.chosen) and plan.gpu_layers > 0
-    load = LoadOptions(
-        n_gpu_layers=-1 if offloads else 0,
-        devices=tuple(d.name for d in devices.chosen) if devices.explicit else None,
-        split_mode=settings.split_mode,
-        main_gpu=settings.main_gpu,
-        mmap=maps_file(settings, devices),
-        files=config.files,
-        overrides=config.overrides,
-    )
+    plan = prepared.plan
+    load = draft_options(config, settings, prepared.devices, plan.gpu_layers)
     options = ContextOptions(
         num_cells=plan.num_cells,
         num_slots=backend.shape.num_slots,

@@ -19,7 +19,7 @@ from worker.llama import hidden_states, library, rpc
 from worker.llama.packing import packed_encodings
 from worker.llama.process import death
 from worker.llama.weights import LoadOptions, Weights
-from worker.memory.contexts import AskBuffers
+from worker.memory.contexts import AskBuffers, AskPlaces
 from worker.memory.offload import placements
 from worker.memory.plan import MemoryPlan, check_fit, check_room, estimate, is_ample
 from worker.model.adapter import AdapterConfig
@@ -108,7 +108,7 @@ def prepare(path: Path, settings: Settings, *, sees: bool = True) -> Prepared:
         from worker.lifecycle import buffers  # brings the modules of a context
 
         with buffers.asking(config, draft) as ask:
-            fitted = fitting.fit(ask)
+            fitted = fitting.fit(ask, buffer_places(config, settings, devices, draft))
     fitted.tell()
     check_fit(fitted.plan, config)
     guesses = "none" if config.only_embeds else fitted.settings.guesses
@@ -143,8 +143,10 @@ class Fitting(NamedTuple):
     adapters: Sequence[AdapterConfig] = ()
     projector: ProjectorConfig | None = None
 
-    def fit(self, ask: AskBuffers | None = None) -> Fitted:
+    def fit(self, ask: AskBuffers | None = None, places: AskPlaces | None = None) -> Fitted:
         """Heads that nobody named are used as `both` does, where they cost no context.
+
+        ask, places: see `estimate`
 
         Raises UsageError where heads were asked for and the file has none, or guesses from the text
         of a model that cannot forget them.
@@ -158,9 +160,9 @@ class Fitting(NamedTuple):
         if is_asked:
             check_heads(config)
         elif settings.guesses != "auto":
-            return Fitted(settings, self._plan(settings, ask))
+            return Fitted(settings, self._plan(settings, ask, places))
         bare = msgspec.structs.replace(settings, draft="auto")
-        plan = self._plan(bare, ask)
+        plan = self._plan(bare, ask, places)
         if settings.guesses == "mtp" or (config.recurrent is not None and not plan.states_kept):
             bare = msgspec.structs.replace(settings, draft="none")
         if not is_asked and (settings.draft_model or config.only_embeds or why_no_heads(config)):
@@ -169,15 +171,17 @@ class Fitting(NamedTuple):
         if why is None:
             if not is_asked:
                 settings = msgspec.structs.replace(settings, draft="both")
-            using = self._plan(settings, ask)
+            using = self._plan(settings, ask, places)
             if is_asked or (using.fits and _sizes(using) == _sizes(plan)):
                 return Fitted(settings, using)
             why = "they would take memory that the context needs"
-        return Fitted(bare, self._plan(bare, ask), why)
+        return Fitted(bare, self._plan(bare, ask, places), why)
 
-    def _plan(self, settings: Settings, ask: AskBuffers | None) -> MemoryPlan:
+    def _plan(
+        self, settings: Settings, ask: AskBuffers | None, places: AskPlaces | None
+    ) -> MemoryPlan:
         draft, adapters, projector = self.draft, self.adapters, self.projector
-        return estimate(self.config, settings, self.memory, draft, adapters, projector, ask)
+        return estimate(self.config, settings, self.memory, draft, adapters, projector, ask, places)
 
 
 def _sizes(plan: MemoryPlan) -> tuple[int, ...]:
@@ -332,6 +336,56 @@ def check_memory(prepared: Prepared, settings: Settings) -> None:
     check_room(prepared.plan, memory_with(devices))
 
 
+def load_options(
+    config: ModelConfig, settings: Settings, devices: Devices, gpu_layers: int, cpu_experts: int
+) -> LoadOptions:
+    """How the model's weights are loaded, without its adapters and heads."""
+    return LoadOptions(
+        n_gpu_layers=gpu_layers if devices.chosen else _layers_without_gpu(settings),
+        devices=tuple(d.name for d in devices.chosen) if devices.explicit else None,
+        tensor_split=settings.tensor_split,
+        split_mode=settings.split_mode,
+        main_gpu=settings.main_gpu,
+        mmap=maps_file(settings, devices),
+        mlock=settings.mlock,
+        overrides=config.overrides,
+        files=config.files,
+        placed=placements(settings, cpu_experts),
+    )
+
+
+def draft_options(
+    config: ModelConfig, settings: Settings, devices: Devices, gpu_layers: int
+) -> LoadOptions:
+    """How a draft model's are: it goes to the devices that the model's layers go to, as a whole."""
+    return LoadOptions(
+        n_gpu_layers=-1 if devices.chosen and gpu_layers else 0,
+        devices=tuple(d.name for d in devices.chosen) if devices.explicit else None,
+        split_mode=settings.split_mode,
+        main_gpu=settings.main_gpu,
+        mmap=maps_file(settings, devices),
+        files=config.files,
+        overrides=config.overrides,
+    )
+
+
+def buffer_places(
+    config: ModelConfig, settings: Settings, devices: Devices, draft: ModelConfig | None
+) -> AskPlaces | None:
+    """What asks llama.cpp of these devices; None: there are none."""
+    if not devices.chosen:
+        return None
+    from worker.lifecycle import buffers
+
+    def load(chosen: Settings, gpu_layers: int) -> LoadOptions:
+        return load_options(config, chosen, devices, gpu_layers, chosen.cpu_moe or 0)
+
+    def load_draft(gpu_layers: int) -> LoadOptions:
+        return draft_options(draft or config, settings, devices, gpu_layers)
+
+    return buffers.ask_devices(config, draft, load, load_draft)
+
+
 def load_weights(
     path: Path,
     settings: Settings,
@@ -345,22 +399,11 @@ def load_weights(
     """
     devices, plan = prepared.devices, prepared.plan
     note_native(f"it read the weights of {path.name}", path, prepared.config)
+    options = load_options(prepared.config, settings, devices, plan.gpu_layers, plan.cpu_experts)
+    adapters = {each.digest: each.config.files[0] for each in prepared.adapters}
     weights = Weights(
         path,
-        LoadOptions(
-            n_gpu_layers=plan.gpu_layers if devices.chosen else _layers_without_gpu(settings),
-            devices=tuple(d.name for d in devices.chosen) if devices.explicit else None,
-            tensor_split=settings.tensor_split,
-            split_mode=settings.split_mode,
-            main_gpu=settings.main_gpu,
-            mmap=maps_file(settings, devices),
-            mlock=settings.mlock,
-            overrides=prepared.config.overrides,
-            files=prepared.config.files,
-            heads=prepared.uses_heads,
-            adapters={each.digest: each.config.files[0] for each in prepared.adapters},
-            placed=placements(settings, plan.cpu_experts),
-        ),
+        msgspec.structs.replace(options, heads=prepared.uses_heads, adapters=adapters),
         on_progress,
     )
     try:

@@ -12,19 +12,20 @@ CACHE_ENCODINGS = {encoding.name.lower(): encoding for encoding in ENCODINGS.val
 
 
 def cell_widths(config: ModelConfig) -> list[tuple[int, int]]:
-    """(elements of a key, elements of a value) of one cell, for each layer that may have some.
+    """(elements of a key, elements of a value) of one cell, for each layer that may have some."""
+    return [widths for widths in layer_widths(config) if any(widths)]
+
+
+def layer_widths(config: ModelConfig) -> list[tuple[int, int]]:
+    """The same of each layer, the first ones: later ones have no cells.
 
     Layers that guess tokens have none, nor have the last ones where they use those of earlier ones.
     """
     if config.recurrent and config.recurrent.wkv_head_size:
         return []
     count = config.layers - max(config.nextn_layers, config.shared_kv_layers)
-    widths: list[tuple[int, int]] = []
-    for layer, heads in enumerate(config.kv_heads[:count]):
-        if heads:
-            key, value = config.head_lengths(layer)
-            widths.append((heads * key, heads * value))
-    return widths
+    lengths = ((heads, *config.head_lengths(n)) for n, heads in enumerate(config.kv_heads[:count]))
+    return [(heads * key, heads * value) for heads, key, value in lengths]
 
 
 def is_fused(config: ModelConfig, flash_attn: str) -> bool:

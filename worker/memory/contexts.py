@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -52,6 +52,9 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 AskBuffers = Callable[[Wanted], ContextBytes]
 """Says what a context takes."""
 
+AskPlaces = Callable[[Wanted, int], Mapping[str, int]]
+"""Says what the compute buffers of a context take on each device, with so many layers on GPUs."""
+
 
 def remember(ask: AskBuffers) -> AskBuffers:
     """The same, asked once of each size, and of none that takes memory."""
@@ -85,16 +88,21 @@ def cell_bytes(ask: AskBuffers, settings: Settings) -> int:
     return 2 * round(kv / _MOST_ASKED / 2)
 
 
-def vector_bytes(ask: AskBuffers, settings: Settings, shape: EmbeddingShape) -> ContextBytes:
-    """Of the context for vectors, and of a second one for short texts if there is one."""
-    found = ask(Wanted(settings=settings, num_cells=shape.cells, shape=shape))
+def vector_contexts(settings: Settings, shape: EmbeddingShape) -> tuple[Wanted, ...]:
+    """The context for vectors, and a second one for short texts if there is one."""
+    whole = Wanted(settings=settings, num_cells=shape.cells, shape=shape)
     if not (rows := shape.short_rows):
-        return found
+        return (whole,)
     short = msgspec.structs.replace(
         shape, rows=rows, cells=rows, inputs=min(shape.inputs, rows), flash_attn="off"
     )
-    more = ask(Wanted(settings=settings, num_cells=rows, shape=short))
-    return found._replace(compute=found.compute + more.compute)
+    return whole, Wanted(settings=settings, num_cells=rows, shape=short)
+
+
+def vector_bytes(ask: AskBuffers, settings: Settings, shape: EmbeddingShape) -> ContextBytes:
+    """Of the context for vectors, and the compute buffers of the second one."""
+    found, *more = map(ask, vector_contexts(settings, shape))
+    return found._replace(compute=found.compute + sum(each.compute for each in more))
 
 
 def whole_cells(num_cells: int) -> int:

@@ -1,5 +1,6 @@
-"""What contexts take where llama.cpp is not asked: on a GPU, at a start with memory to spare until
-the worker idles, where it died of the question.
+"""What contexts take where llama.cpp is not asked: at a start with memory to spare until the worker
+idles, of places that are elsewhere, where it died of the question; and how a step is divided among
+GPUs while layers are chosen for them.
 
 The general rule, which knows no architecture: a layer with key/value heads has cells, one without
 has a state; where all have heads, all have both. It says too much of models whose layers differ in

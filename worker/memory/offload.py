@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Literal
@@ -20,6 +20,7 @@ import msgspec
 
 from worker.gguf.splits import open_header
 from worker.machine import DeviceMemory, Memory
+from worker.memory.cells import layer_widths
 from worker.memory.estimate import Step
 from worker.memory.weights import token_embedding
 from worker.model.config import ModelConfig
@@ -37,7 +38,6 @@ Part = Literal[
     "weights", "kv", "recurrent", "compute", "output", "copies", "process", "draft", "adapters",
     "embedding", "projector",
 ]  # fmt: skip
-_BESIDE: tuple[Part, ...] = ("draft", "embedding")
 
 
 class Moved(msgspec.Struct, frozen=True):
@@ -121,22 +121,19 @@ def place(
 ) -> tuple[Placement, ...]:
     """What each device holds. `parts` has the bytes of a model that is on the host alone.
 
-    All blocks count as equally large. The sum is larger than that of `parts`, because an output
-    that is the same matrix as the embeddings is stored twice, and each device has a compute buffer
-    of its own.
+    The sum is larger than that of `parts`, because an output that is the same matrix as the
+    embeddings is stored twice, and each device has a compute buffer of its own.
     """
     if not devices or not (gpu_layers or moved):
         return tuple(Placement(HOST, part, size) for part, size in parts.items() if size)
-    layers = _layers(config, settings, devices, gpu_layers)
+    layers = device_layers(config, settings, devices, gpu_layers)
     moves, largest = _moves(devices, layers, moved)
     apart = _without_experts(config, moved)
     # What is computed elsewhere than its layer forbids it, see `_overlaps`.
     overlaps = not moved and _overlaps(config, settings, devices, gpu_layers)
     copies = _COPIES if overlaps else 1
     _, embedding, tied = token_embedding(config)
-    others = config.n_params - config.n_embedding_params
-    blocks = int(others * config.bits_per_weight_without_embeddings / 8)
-    output = embedding if tied else config.size_bytes - blocks - embedding
+    output = embedding if tied else config.size_bytes - sum(config.layer_bytes) - embedding
     host = dict(parts)
     host["weights"] = config.size_bytes - (0 if tied or not gpu_layers else output) + moves[HOST]
     if gpu_layers > config.layers:
@@ -145,24 +142,24 @@ def place(
             host["compute"] = max(host["compute"], step.block - step.mask - step.rows)
     else:
         host["compute"] = step.block
-    beside: tuple[Part, ...] = (*_BESIDE, "projector") if settings.mmproj_offload else _BESIDE
+    cells = layer_cells(config)
     placed: list[Placement] = []
     for device, numbers in zip(devices, layers, strict=True):
-        share = sum(number < config.layers for number in numbers) / max(config.layers, 1)
+        own = [number for number in numbers if number < config.layers]
+        share = len(own) / max(config.layers, 1)
         there: dict[Part, int] = {
-            "weights": int(blocks * share),
-            "kv": int(parts["kv"] * share),
-            "recurrent": int(parts["recurrent"] * share),
+            "weights": sum(config.layer_bytes[number] for number in own),
+            "kv": share_of(parts["kv"], cells, own),
+            "recurrent": share_of(parts["recurrent"], layer_states(config), own),
         }
         if "adapters" in parts:  # each matrix is where the one is that it changes
             there["adapters"] = int(parts["adapters"] * share)
         for part, size in there.items():
             host[part] -= size
         there["weights"] += moves[device.name] + (output if config.layers in numbers else 0)
-        for part in beside:  # they go to the same devices as a whole
-            if numbers and part in parts:
-                there[part] = int(parts[part] * len(numbers) / gpu_layers)
-                host[part] -= there[part]
+        if numbers and settings.mmproj_offload and "projector" in parts:  # it goes as a whole
+            there["projector"] = int(parts["projector"] * len(numbers) / gpu_layers)
+            host["projector"] -= there["projector"]
         there["compute"] = _compute(config, step, numbers, copies, apart)
         if numbers and not device.name.startswith(_PLAIN):
             there["compute"] += largest
@@ -187,7 +184,26 @@ def _moves(
     return found, largest
 
 
-def _layers(
+def layer_cells(config: ModelConfig) -> list[int]:
+    """Elements of a cell in each layer."""
+    widths = layer_widths(config)
+    return [sum(each) for each in widths] + [0] * (config.layers - len(widths))
+
+
+def layer_states(config: ModelConfig) -> list[int]:
+    """1 for each layer that has a recurrent state: one without cells, or all."""
+    trunk = config.layers - config.nextn_layers
+    found = [int(not heads) for heads in config.kv_heads[:trunk]]
+    found = found if any(found) else [1] * trunk
+    return found + [0] * (config.layers - len(found))
+
+
+def share_of(nbytes: int, weights: Sequence[int], layers: Iterable[int]) -> int:
+    """Of what all layers take by their weights, what these do."""
+    return nbytes * sum(weights[number] for number in layers) // (sum(weights) or 1)
+
+
+def device_layers(
     config: ModelConfig, settings: Settings, devices: tuple[DeviceMemory, ...], gpu_layers: int
 ) -> list[list[int]]:
     """The numbers of each device's layers. The output layer's number follows the last block's."""

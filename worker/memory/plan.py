@@ -8,12 +8,13 @@ memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
 
-from worker.errors import DoesNotFitError
+from worker.errors import DoesNotFitError, WorkerError
 from worker.limits import MEDIA_KEPT, MEDIA_LENT
 from worker.machine import Memory, human_bytes
 from worker.memory.cells import check_cache_types
@@ -36,11 +37,14 @@ from worker.memory.contexts import (
     CHUNK_OUTPUTS,
     PIECE_ROWS,
     AskBuffers,
+    AskPlaces,
+    ContextBytes,
     Wanted,
     cell_bytes,
     own_cells,
     remember,
     vector_bytes,
+    vector_contexts,
     whole_cells,
 )
 from worker.memory.embedding import embedding_shape, longest_text, output_bytes
@@ -50,10 +54,13 @@ from worker.memory.offload import (
     Moved,
     Part,
     Placement,
+    device_layers,
+    layer_cells,
     layers_to_try,
     moved_tensors,
     named_tensors,
     place,
+    share_of,
 )
 from worker.memory.saved_states import MIB, copy_bytes, memory_limit
 from worker.memory.weights import weights_bytes
@@ -85,6 +92,8 @@ _BUSY_BYTES = 15 << 20
 OFFLOADING_CELLS = 4096
 # An estimate that takes no more of the memory has decided nothing.
 _AMPLE = 0.5
+# Contexts that are asked of llama.cpp as the plan has them, until its word changes no choice.
+_ROUNDS = 3
 # Parts that are estimated: in any case; beside GPUs, where the CPU's buffers are no answer; unless
 # llama.cpp is asked.
 _ALWAYS: tuple[Part, ...] = ("projector",)
@@ -160,9 +169,17 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     estimated: tuple[Part, ...] = ()
     newer: str | None = None
 
+    @property
+    def choices(self) -> tuple[int, ...]:
+        """What llama.cpp gets of it: cells, sequences, layers on GPUs, those whose experts stay on
+        the CPU, states kept."""
+        experts, kept = self.cpu_experts, self.states_kept
+        return self.num_cells, self.num_slots, self.gpu_layers, experts, kept
+
 
 class _Case(NamedTuple):
-    """A model, and what is loaded beside it. lends: its embeddings, to the drafter"""
+    """A model, and what is loaded beside it. lends: its embeddings, to the drafter; more: what
+    compute buffers of a part take on a device beyond the estimate"""
 
     config: ModelConfig
     memory: Memory
@@ -173,14 +190,41 @@ class _Case(NamedTuple):
     ask: AskBuffers
     is_asked: bool
     lends: bool
+    more: Mapping[tuple[str, Part], int] = {}
+
+
+class _Beside(NamedTuple):
+    """What guesses, or a context for vectors, beside the model's own context.
+
+    contexts  that it has; they take so much on the CPU alone
+    model     all its layers go to the devices, with so many bytes of weights; None: it has those of
+              the model, from the first of these on
+    """
+
+    part: Part
+    contexts: tuple[Wanted, ...]
+    taken: ContextBytes
+    model: ModelConfig | None = None
+    weights: int = 0
+    first: int = 0
 
 
 class _Parts(NamedTuple):
-    """Bytes of each part on the host alone, of a cell, and the number of states kept."""
+    """Bytes of each part on the host alone, of a cell, and the number of states kept; the model's
+    own contexts, and what is beside them."""
 
     nbytes: dict[Part, int]
     cell: int
     kept: int
+    contexts: tuple[Wanted, ...]
+    beside: tuple[_Beside, ...]
+
+
+class _Choice(NamedTuple):
+    """A plan, and the settings with what it chose."""
+
+    plan: MemoryPlan
+    settings: Settings
 
 
 def plan_memory(
@@ -191,9 +235,10 @@ def plan_memory(
     adapters: Iterable[AdapterConfig] = (),
     projector: ProjectorConfig | None = None,
     ask: AskBuffers | None = None,
+    places: AskPlaces | None = None,
 ) -> MemoryPlan:
     """What `estimate` returns. Raises UsageError, DoesNotFitError unless it fits."""
-    plan = estimate(config, settings, memory, draft, adapters, projector, ask)
+    plan = estimate(config, settings, memory, draft, adapters, projector, ask, places)
     check_fit(plan, config)
     return plan
 
@@ -213,12 +258,14 @@ def estimate(
     adapters: Iterable[AdapterConfig] = (),
     projector: ProjectorConfig | None = None,
     ask: AskBuffers | None = None,
+    places: AskPlaces | None = None,
 ) -> MemoryPlan:
     """The plan, whether it fits or not.
 
     draft: the model that guesses tokens, or None
     adapters, projector: of the model
     ask: of the model, and of what guesses, on the CPU; None: they are estimated
+    places: of the same on GPUs
 
     What the settings leave open is chosen in this order:
 
@@ -247,6 +294,24 @@ def estimate(
         is_asked=ask is not None,
         lends=draft is not None and borrows(draft),
     )
+    plan, chosen = _choose(case, settings)
+    for _ in range(_ROUNDS if memory.devices else 0):
+        if places is None:
+            break
+        try:
+            more = _ask_devices(case, chosen, plan, places)
+        except WorkerError:
+            break  # they stay estimated
+        case = case._replace(more=more)
+        known, (plan, chosen) = plan, _choose(case, settings)
+        if plan.choices == known.choices:
+            left = tuple(part for part in plan.estimated if part in _ALWAYS)
+            return msgspec.structs.replace(plan, estimated=left)
+    return plan
+
+
+def _choose(case: _Case, settings: Settings) -> _Choice:
+    config = case.config
     slots, layers, experts = _fit_slots_and_layers(case, settings)
     settings = msgspec.structs.replace(settings, parallel=slots, cpu_moe=experts)
     num_cells = settings.ctx_size
@@ -256,11 +321,35 @@ def estimate(
             fitting = _longest(case, settings, layers, DEFAULT_SHARE)
             num_cells = max(MIN_CELLS, min(num_cells, fitting))
     plan = _plan(case, settings, whole_cells(num_cells), layers)
-    return msgspec.structs.replace(
+    plan = msgspec.structs.replace(
         plan,
         max_cells=_longest(case, settings, layers, 1),
         max_slots=slots if plan.fits else _most_slots(case, settings, plan),
     )
+    return _Choice(plan, settings)
+
+
+def _ask_devices(
+    case: _Case, settings: Settings, plan: MemoryPlan, places: AskPlaces
+) -> dict[tuple[str, Part], int]:
+    """See `_Case.more`: of this plan, by llama.cpp's word."""
+    most = _most_parts(case, settings, plan.num_cells)
+    told = Counter[tuple[str, Part]]()
+    every: dict[Part, tuple[Wanted, ...]] = {"compute": most.contexts}
+    for each in most.beside:
+        every[each.part] = each.contexts
+    for part, contexts in every.items():
+        for wanted in contexts:
+            for device, nbytes in places(wanted, plan.gpu_layers).items():
+                told[device, part] += nbytes
+    bare = case._replace(more={})
+    for placed in _place(bare, settings, plan.num_cells, most, plan.gpu_layers):
+        if placed.part == "compute":
+            told[placed.device, "compute"] -= placed.nbytes
+    for each in most.beside:
+        for device, nbytes in _compute_buffers(bare, settings, each, plan.gpu_layers).items():
+            told[device, each.part] -= nbytes
+    return dict(told)
 
 
 def media_bytes(config: ModelConfig, settings: Settings, num_cells: int) -> int:
@@ -385,15 +474,15 @@ def _longest(case: _Case, settings: Settings, gpu_layers: int, share: float) -> 
 
 
 def _context_needs(case: _Case, settings: Settings, num_cells: int, gpu_layers: int) -> list[int]:
-    parts = _most_parts(case, settings, num_cells).nbytes
-    return _needs(_place(case, settings, num_cells, parts, gpu_layers), case.memory)
+    most = _most_parts(case, settings, num_cells)
+    return _needs(_place(case, settings, num_cells, most, gpu_layers), case.memory)
 
 
 def _place(
     case: _Case,
     settings: Settings,
     num_cells: int,
-    parts: dict[Part, int],
+    most: _Parts,
     gpu_layers: int,
     *,
     unified: bool = True,
@@ -403,23 +492,85 @@ def _place(
     wanted = Wanted(settings=settings, num_cells=num_cells, unified=unified, shape=shape)
     moved = moved_tensors(config, case.named, settings.cpu_moe or 0)
     step = step_bytes(config, wanted)
-    return place(config, settings, devices, parts, step, gpu_layers, moved)
+    placed = place(config, settings, devices, most.nbytes, step, gpu_layers, moved)
+    if not devices:
+        return placed
+    sums = Counter[tuple[str, Part]]()
+    for each in placed:
+        sums[each.device, each.part] += each.nbytes
+    for each in most.beside if gpu_layers else ():
+        sums[HOST, each.part] -= each.weights + sum(each.taken)
+        sums.update(_storage(case, settings, each, gpu_layers))
+        for device, nbytes in _compute_buffers(case, settings, each, gpu_layers).items():
+            sums[device, each.part] += nbytes
+    sums.update(case.more)
+    return tuple(
+        Placement(device, part, nbytes) for (device, part), nbytes in sums.items() if nbytes > 0
+    )
+
+
+def _alone(settings: Settings) -> Settings:
+    """Of a draft model, which goes to the devices as a whole."""
+    return msgspec.structs.replace(settings, tensor_split=())
+
+
+def _storage(
+    case: _Case, settings: Settings, beside: _Beside, gpu_layers: int
+) -> dict[tuple[str, Part], int]:
+    """Bytes of its weights and cells."""
+    config, devices, taken = case.config, case.memory.devices, beside.taken
+    if (model := beside.model) is not None:
+        parts: dict[Part, int] = {
+            "weights": beside.weights, "kv": taken.kv, "recurrent": taken.recurrent, "compute": 0,
+        }  # fmt: skip
+        step = step_bytes(model, beside.contexts[0])
+        placed = place(model, _alone(settings), devices, parts, step, model.layers + 1)
+        sums = Counter[tuple[str, Part]]()
+        for each in placed:
+            sums[each.device, beside.part] += each.nbytes * (each.part != "compute")
+        return dict(sums)
+    cells = [n * (number >= beside.first) for number, n in enumerate(layer_cells(config))]
+    if not any(cells):  # heads
+        cells = [int(number >= beside.first) for number in range(config.layers)]
+    found: dict[tuple[str, Part], int] = {(HOST, beside.part): taken.kv + taken.recurrent}
+    layers = device_layers(config, settings, devices, gpu_layers)
+    for device, numbers in zip(devices, layers, strict=True):
+        own = [number for number in numbers if number < config.layers]
+        found[device.name, beside.part] = share_of(taken.kv + taken.recurrent, cells, own)
+        found[HOST, beside.part] -= found[device.name, beside.part]
+    return found
+
+
+def _compute_buffers(
+    case: _Case, settings: Settings, beside: _Beside, gpu_layers: int
+) -> dict[str, int]:
+    """Bytes of its compute buffers: about as many as on the CPU, where its last layer is."""
+    config, devices = case.config, case.memory.devices
+    last, count = config.layers, gpu_layers
+    if (model := beside.model) is not None:
+        config, settings, last, count = model, _alone(settings), model.layers, model.layers + 1
+    layers = device_layers(config, settings, devices, count) if gpu_layers else []
+    own = [d.name for d, numbers in zip(devices, layers, strict=False) if last in numbers]
+    return {own[0] if own else HOST: beside.taken.compute}
 
 
 def _most_parts(case: _Case, settings: Settings, num_cells: int) -> _Parts:
     """What is held when all buffers are in use, and all sequences share the cells."""
     config, ask, slots = case.config, case.ask, settings.slots
     shape, cell, kept = embedding_shape(config, settings, num_cells), 0, 0
+    contexts: tuple[Wanted, ...]
+    beside: list[_Beside] = []
     parts: dict[Part, int] = {"weights": weights_bytes(config, case.memory.packed)}
     if config.only_embeds:  # there is no context for text
         assert shape is not None
         kv, recurrent, compute = vector_bytes(ask, settings, shape)
-        cell = kv // shape.cells
+        cell, contexts = kv // shape.cells, vector_contexts(settings, shape)
         parts |= {"kv": kv, "recurrent": recurrent, "compute": compute}
         parts |= {"output": output_bytes(config, shape), "copies": 0}
     else:
         cell, kept = cell_bytes(ask, settings), _states_kept(case, settings)
-        found = ask(Wanted(settings=settings, num_cells=num_cells, states_kept=kept))
+        contexts = (Wanted(settings=settings, num_cells=num_cells, states_kept=kept),)
+        found = ask(contexts[0])
         state = found.recurrent // (slots * (1 + kept))
         rows = min(num_cells, max(settings.batch_size, slots), slots + CHUNK_OUTPUTS)
         parts |= {
@@ -431,7 +582,8 @@ def _most_parts(case: _Case, settings: Settings, num_cells: int) -> _Parts:
         }
     parts["process"] = process_bytes(config) + _BUSY_BYTES
     if case.draft is not None or settings.uses_heads:
-        parts["draft"] = _guesser_bytes(case, settings, num_cells)
+        parts["draft"], guesser = _guesser(case, settings, num_cells)
+        beside.append(guesser)
     if case.projector is not None:  # in a process that reads the vocabulary too
         parts["projector"] = case.projector.size_bytes + case.projector.compute_bytes
         parts["process"] = 2 * parts["process"] + media_bytes(config, settings, num_cells)
@@ -443,17 +595,21 @@ def _most_parts(case: _Case, settings: Settings, num_cells: int) -> _Parts:
     if shape is not None and not config.only_embeds:
         found = vector_bytes(ask, settings, shape)
         parts["embedding"] = sum(found) + output_bytes(config, shape)
-    return _Parts(parts, cell, kept)
+        beside.append(_Beside("embedding", vector_contexts(settings, shape), found))
+    return _Parts(parts, cell, kept, contexts, tuple(beside))
 
 
-def _guesser_bytes(case: _Case, settings: Settings, num_cells: int) -> int:
+def _guesser(case: _Case, settings: Settings, num_cells: int) -> tuple[int, _Beside]:
     """What a draft model, a drafter that reads hidden states or MTP heads take."""
-    config, draft, slots = case.config, case.draft, settings.slots
+    config, draft, slots, packed = case.config, case.draft, settings.slots, case.memory.packed
+    weights = 0 if draft is None else weights_bytes(draft, packed)
     outputs = HEAD_LENGTH * slots if draft is None else 0
     if draft is not None and reads_cells(draft):
         one = msgspec.structs.replace(settings, batch_size=slots, ubatch_size=slots)
         wanted = Wanted(settings=one, num_cells=num_cells, chunk_outputs=0, beside=True)
-        return assistant_bytes(draft, settings, case.ask(wanted), case.memory.packed)
+        found = case.ask(wanted)
+        beside = _Beside("draft", (wanted,), found, draft, weights)
+        return assistant_bytes(draft, settings, found, packed), beside
     rows = block_rows(draft, slots) if draft is not None and draft.block_size else 0
     if rows:
         outputs = rows - slots
@@ -469,17 +625,23 @@ def _guesser_bytes(case: _Case, settings: Settings, num_cells: int) -> int:
     )
     found = case.ask(wanted)
     if draft is None:
-        return heads_bytes(config, settings, num_cells, found)
+        first = config.layers - config.nextn_layers
+        beside = _Beside("draft", (wanted,), found, first=first)
+        return heads_bytes(config, settings, num_cells, found), beside
+    beside = _Beside("draft", (wanted,), found, draft, weights)
     if not reads_states(draft):
-        return draft_bytes(draft, settings, found, case.memory.packed)
+        return draft_bytes(draft, settings, found, packed), beside
     lender = 0
     if case.lends:
         one = msgspec.structs.replace(settings, parallel=1, batch_size=1, ubatch_size=1)
-        context = case.ask(Wanted(settings=one, num_cells=LENDER_CELLS, chunk_outputs=0))
+        wanted = Wanted(settings=one, num_cells=LENDER_CELLS, chunk_outputs=0)
+        context = case.ask(wanted)
         lender = sum(context) + 4 * config.vocab_size
+        taken = found._replace(compute=found.compute + context.compute)
+        beside = beside._replace(contexts=(*beside.contexts, wanted), taken=taken)
     if rows:
-        return dflash_bytes(draft, settings, found, case.memory.packed) + lender
-    return eagle_bytes(draft, settings, num_cells, found, case.memory.packed) + lender
+        return dflash_bytes(draft, settings, found, packed) + lender, beside
+    return eagle_bytes(draft, settings, num_cells, found, packed) + lender, beside
 
 
 def _states_kept(case: _Case, settings: Settings) -> int:
@@ -492,7 +654,7 @@ def _states_kept(case: _Case, settings: Settings) -> int:
 
 def _first_parts(
     case: _Case, settings: Settings, num_cells: int, most: _Parts, gpu_layers: int
-) -> dict[Part, int]:
+) -> _Parts:
     """What is resident in ordinary use; see `MemoryPlan.first_bytes`."""
     config, slots, parts = case.config, settings.slots, dict(most.nbytes)
     parts["process"] -= _BUSY_BYTES * (1 + (case.projector is not None))
@@ -510,19 +672,19 @@ def _first_parts(
         parts["compute"] = case.ask(wanted).compute
         parts["kv"] = min(num_cells, own_cells(num_cells, slots) * slots) * most.cell
         parts["output"], parts["copies"] = 4 * config.vocab_size * slots, 0
-        return parts
+        return most._replace(nbytes=parts)
     shape = embedding_shape(config, settings, num_cells)
     if shape is not None and config.kind == "encoder":
         # llama.cpp fills room for logits that nothing computes with zeros, for each row of a step.
         rows = min(PIECE_ROWS, shape.rows)
         parts["output"] = output_bytes(config, msgspec.structs.replace(shape, rows=rows))
-    return parts
+    return most._replace(nbytes=parts)
 
 
 def _plan(case: _Case, settings: Settings, num_cells: int, gpu_layers: int) -> MemoryPlan:
     config, memory = case.config, case.memory
     most = _most_parts(case, settings, num_cells)
-    devices = _place(case, settings, num_cells, most.nbytes, gpu_layers)
+    devices = _place(case, settings, num_cells, most, gpu_layers)
     sums = {part: sum(p.nbytes for p in devices if p.part == part) for part in most.nbytes}
     total = sum(sums.values())
     first = _first_parts(case, settings, num_cells, most, gpu_layers)

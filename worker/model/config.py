@@ -37,6 +37,7 @@ _CARD = "worker.card."
 _BLOCK = 16  # as llama.cpp has it
 # Their rows are looked up. Heads that guess tokens may have embeddings of their own.
 _LOOKED_UP = ("embd.weight", "token_types.weight", "embed_tokens.weight")
+_LAYER = re.compile(r"(?:enc\.|dec\.)?blk\.(\d{1,6})\.")
 _EXPERTS = re.compile(r"blk\.(\d{1,6})\.ffn_\w+exps\.")
 _EMBEDDINGS = ("token_embd.weight", "output.weight", "per_layer_token_embd.weight")
 
@@ -51,6 +52,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     n_params, size_bytes           elements and bytes of all tensors
     matrix_bytes                   those of matrices that rows are multiplied with, by encoding;
                                    neither experts nor what rows are looked up in
+    layer_bytes                    those of each layer's tensors
     expert_bytes                   those of each layer's experts; empty: there are none
     overrides                      keys that the file does not say so
     decision_type                  the family of a model that was trained for decisions
@@ -101,6 +103,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     n_embedding_params: int
     size_bytes: int
     matrix_bytes: dict[str, int]
+    layer_bytes: tuple[int, ...]
     expert_bytes: tuple[int, ...]
     bits_per_weight: float
     bits_per_weight_without_embeddings: float
@@ -239,6 +242,7 @@ def config_of(header: Header) -> ModelConfig:
         if tensor.is_matrix and not tensor.name.endswith(_LOOKED_UP)
     )
     causal = fields.flag(".attention.causal")
+    experts = _layer_bytes(header, layers, _EXPERTS)
     return ModelConfig(
         architecture=fields.architecture,
         kind=_kind(fields),
@@ -287,7 +291,8 @@ def config_of(header: Header) -> ModelConfig:
         n_embedding_params=n_embedding,
         size_bytes=n_bytes,
         matrix_bytes={name: share.nbytes for name, share in mix_of(matrices).items()},
-        expert_bytes=_expert_bytes(header, layers),
+        layer_bytes=_layer_bytes(header, layers, _LAYER),
+        expert_bytes=experts if any(experts) else (),
         bits_per_weight=bits_per_weight(n_params, n_bytes),
         bits_per_weight_without_embeddings=bits_per_weight(
             n_params - n_embedding, n_bytes - sum(tensor.nbytes for tensor in embeddings)
@@ -301,13 +306,13 @@ def config_of(header: Header) -> ModelConfig:
     )
 
 
-def _expert_bytes(header: Header, layers: int) -> tuple[int, ...]:
+def _layer_bytes(header: Header, layers: int, pattern: re.Pattern[str]) -> tuple[int, ...]:
     sizes = [0] * layers
     for tensor in header.tensors:
-        found = _EXPERTS.match(tensor.name)
+        found = pattern.match(tensor.name)
         if found and int(found[1]) < layers:
             sizes[int(found[1])] += tensor.nbytes
-    return tuple(sizes) if any(sizes) else ()
+    return tuple(sizes)
 
 
 def _target_width(fields: Fields, embedding: int) -> int:

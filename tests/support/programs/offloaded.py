@@ -7,6 +7,7 @@ does. `load` runs it.
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import subprocess
@@ -48,6 +49,7 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     kv: tuple[tuple[int, str], ...]
     planned: tuple[Placement, ...]
     allocated: tuple[Placement, ...]
+    estimated: tuple[str, ...]
     tokens: tuple[int, ...]
     logits: tuple[float, ...]
     log: str = ""
@@ -119,14 +121,17 @@ def run(job: Job) -> Loaded:
     from worker.engine.engine import Engine
     from worker.engine.request import GenerationParams, Prompt, Request
     from worker.engine.sampling import SamplingParams
-    from worker.lifecycle.loading import load_backend
+    from worker.lifecycle.asked_plan import ask_when_idle
+    from worker.lifecycle.loading import load_backend, open_draft
     from worker.lifecycle.prepared import prepare
     from worker.llama.residency import placements
 
     path = Path(job.model)
     prepared = prepare(path, job.settings)
+    planned = asyncio.run(ask_when_idle(prepared, job.settings, lambda: True))
     kept = _tell(job)
     with load_backend(path, job.settings, prepared) as backend:
+        draft = open_draft(job.settings, prepared, backend)
         prompt = tuple(backend.vocab.tokenize(PROMPT, add_special=True, parse_special=False))
         engine = Engine(backend, lambda: 0.0)
         engine.add(
@@ -149,11 +154,18 @@ def run(job: Job) -> Loaded:
         result = Loaded(
             layers=backend.weights.residency.layers,
             kv=backend.context.residency.layers,
-            planned=prepared.plan.devices,
-            allocated=placements(backend.weights.residency, backend.context.residency),
+            planned=planned.devices,
+            estimated=planned.estimated,
+            allocated=placements(
+                backend.weights.residency,
+                backend.context.residency,
+                draft.buffers if draft is not None else (),
+            ),
             tokens=tuple(tokens),
             logits=tuple(map(float, backend.logits(len(prompt) - 1))),
         )
+        if draft is not None:
+            draft.close()
     del kept
     return result
 
