@@ -10,13 +10,14 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.support.models import ggufs
+from tests.support.models import drafters, ggufs, heads
 from tests.support.placements import assert_asked, assert_planned, by_device
 from tests.support.programs.offloaded import (
     LAYERS,
@@ -150,20 +151,51 @@ def test_memory_of_each_device(
     assert_asked(loaded.planned, loaded.allocated)
 
 
+def _pair(kind: str, folder: Path) -> tuple[Path, dict[str, Any]]:
+    """A model and the options of what guesses for it."""
+    target = folder / "target.gguf"
+    if kind == "heads":
+        return heads.write_glm4moe(target), {"draft": "mtp"}
+    if kind == "hybrid":
+        return heads.write_qwen35(target), {"draft": "mtp"}
+    write: Callable[[Path], Path] = {
+        "eagle3": drafters.write_eagle, "dflash": drafters.write_dflash,
+        "assistant": drafters.write_assistant,
+    }[kind]  # fmt: skip
+    write_target = drafters.write_gemma4 if kind == "assistant" else drafters.write_target
+    drafter = write(folder / "drafter.gguf")
+    return write_target(target), {"draft": "model", "draft_model": str(drafter)}
+
+
+def _assert_guesser(loaded: Loaded) -> None:
+    """What is planned beside it, and that logits and vocabulary, which llama.cpp does not tell,
+    are in the host's memory."""
+    assert loaded.estimated == ()
+    plan, real = by_device(loaded.planned), by_device(loaded.allocated)
+    for name in ("CPU", "RPC0")[: len(real)]:
+        for part in ("weights", "kv", "compute", "draft"):
+            more = 4 << 20 if (name, part) == ("CPU", "draft") else 0
+            there, told = real[name].get(part, 0), plan[name].get(part, 0)
+            if part == "kv":  # as llama.cpp counts them
+                told += plan[name].get("recurrent", 0)
+            assert there - 50_000 <= told <= there + 50_000 + more, (name, part)
+
+
 @on_rpc
 @pytest.mark.parametrize("layers", [0, 3, -1])
 def test_memory_of_a_draft_model(device: RpcServer, quantized: Path, layers: int) -> None:
-    """It is on the device as a whole where any layer is, with its cells and steps; its logits and
-    vocabulary, which are planned too, are in the host's memory."""
+    """It is on the device as a whole where any layer is, with its cells and steps."""
     given = {"draft": "model", "draft_model": str(quantized), "ctx_size": 4096}
-    loaded = load(MODEL_PATH, settings(device, layers=layers, **given))
-    assert loaded.estimated == ()
-    plan, real = by_device(loaded.planned), by_device(loaded.allocated)
-    for name in ("CPU", "RPC0")[: 1 + bool(layers)]:
-        for part in ("weights", "kv", "compute", "draft"):
-            more = 1 << 20 if (name, part) == ("CPU", "draft") else 0
-            there, told = real[name].get(part, 0), plan[name].get(part, 0)
-            assert there - 40_000 <= told <= there + 40_000 + more, (name, part)
+    _assert_guesser(load(MODEL_PATH, settings(device, layers=layers, **given)))
+
+
+@on_rpc
+@pytest.mark.parametrize("layers", [2, -1])
+@pytest.mark.parametrize("kind", ["heads", "hybrid", "eagle3", "dflash", "assistant"])
+def test_memory_of_what_guesses(device: RpcServer, tmp_path: Path, kind: str, layers: int) -> None:
+    """Drafters as a whole, heads where their layer is."""
+    path, given = _pair(kind, tmp_path)
+    _assert_guesser(load(path, settings(device, layers=layers, **given)))
 
 
 @on_rpc

@@ -133,9 +133,11 @@ def place(
     overlaps = not moved and _overlaps(config, settings, devices, gpu_layers)
     copies = _COPIES if overlaps else 1
     _, embedding, tied = token_embedding(config)
-    output = embedding if tied else config.size_bytes - sum(config.layer_bytes) - embedding
+    # Of all that is in no layer the embedding alone stays on the host.
+    others = config.size_bytes - sum(config.layer_bytes) - embedding if embedding or not tied else 0
+    output = others + embedding * tied
     host = dict(parts)
-    host["weights"] = config.size_bytes - (0 if tied or not gpu_layers else output) + moves[HOST]
+    host["weights"] = config.size_bytes - (others if gpu_layers else 0) + moves[HOST]
     if gpu_layers > config.layers:
         host["compute"] = copies * (step.mask + step.rows) + step.rows
         if moves[HOST] > 0:  # it computes the experts of each block, and no attention

@@ -337,7 +337,7 @@ def _ask_devices(
     told = Counter[tuple[str, Part]]()
     every: dict[Part, tuple[Wanted, ...]] = {"compute": most.contexts}
     for each in most.beside:
-        every[each.part] = each.contexts
+        every[each.part] = every.get(each.part, ()) + each.contexts
     for part, contexts in every.items():
         for wanted in contexts:
             for device, nbytes in places(wanted, plan.gpu_layers).items():
@@ -582,8 +582,7 @@ def _most_parts(case: _Case, settings: Settings, num_cells: int) -> _Parts:
         }
     parts["process"] = process_bytes(config) + _BUSY_BYTES
     if case.draft is not None or settings.uses_heads:
-        parts["draft"], guesser = _guesser(case, settings, num_cells)
-        beside.append(guesser)
+        parts["draft"], beside = _guesser(case, settings, num_cells)
     if case.projector is not None:  # in a process that reads the vocabulary too
         parts["projector"] = case.projector.size_bytes + case.projector.compute_bytes
         parts["process"] = 2 * parts["process"] + media_bytes(config, settings, num_cells)
@@ -599,7 +598,7 @@ def _most_parts(case: _Case, settings: Settings, num_cells: int) -> _Parts:
     return _Parts(parts, cell, kept, contexts, tuple(beside))
 
 
-def _guesser(case: _Case, settings: Settings, num_cells: int) -> tuple[int, _Beside]:
+def _guesser(case: _Case, settings: Settings, num_cells: int) -> tuple[int, list[_Beside]]:
     """What a draft model, a drafter that reads hidden states or MTP heads take."""
     config, draft, slots, packed = case.config, case.draft, settings.slots, case.memory.packed
     weights = 0 if draft is None else weights_bytes(draft, packed)
@@ -608,7 +607,7 @@ def _guesser(case: _Case, settings: Settings, num_cells: int) -> tuple[int, _Bes
         one = msgspec.structs.replace(settings, batch_size=slots, ubatch_size=slots)
         wanted = Wanted(settings=one, num_cells=num_cells, chunk_outputs=0, beside=True)
         found = case.ask(wanted)
-        beside = _Beside("draft", (wanted,), found, draft, weights)
+        beside = [_Beside("draft", (wanted,), found, draft, weights)]
         return assistant_bytes(draft, settings, found, packed), beside
     rows = block_rows(draft, slots) if draft is not None and draft.block_size else 0
     if rows:
@@ -626,9 +625,9 @@ def _guesser(case: _Case, settings: Settings, num_cells: int) -> tuple[int, _Bes
     found = case.ask(wanted)
     if draft is None:
         first = config.layers - config.nextn_layers
-        beside = _Beside("draft", (wanted,), found, first=first)
+        beside = [_Beside("draft", (wanted,), found, first=first)]
         return heads_bytes(config, settings, num_cells, found), beside
-    beside = _Beside("draft", (wanted,), found, draft, weights)
+    beside = [_Beside("draft", (wanted,), found, draft, weights)]
     if not reads_states(draft):
         return draft_bytes(draft, settings, found, packed), beside
     lender = 0
@@ -637,8 +636,7 @@ def _guesser(case: _Case, settings: Settings, num_cells: int) -> tuple[int, _Bes
         wanted = Wanted(settings=one, num_cells=LENDER_CELLS, chunk_outputs=0)
         context = case.ask(wanted)
         lender = sum(context) + 4 * config.vocab_size
-        taken = found._replace(compute=found.compute + context.compute)
-        beside = beside._replace(contexts=(*beside.contexts, wanted), taken=taken)
+        beside.append(_Beside("draft", (wanted,), context))
     if rows:
         return dflash_bytes(draft, settings, found, packed) + lender, beside
     return eagle_bytes(draft, settings, num_cells, found, packed) + lender, beside
