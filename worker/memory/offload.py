@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from worker.gguf.splits import open_header
 from worker.machine import DeviceMemory, Memory
 from worker.memory.cells import layer_widths
-from worker.memory.estimate import Step
+from worker.memory.contexts import ContextBytes, Wanted
+from worker.memory.estimate import Step, step_bytes
 from worker.memory.weights import token_embedding
 from worker.model.config import ModelConfig
 from worker.settings import Settings
@@ -87,6 +89,22 @@ class Placement(msgspec.Struct, frozen=True):
     device: str
     part: Part
     nbytes: int
+
+
+class Beside(NamedTuple):
+    """What guesses, or a context for vectors, beside the model's own context.
+
+    contexts  that it has; they take so much on the CPU alone
+    model     all its layers go to the devices, with so many bytes of weights; None: it has those of
+              the model, from the first of these on
+    """
+
+    part: Part
+    contexts: tuple[Wanted, ...]
+    taken: ContextBytes
+    model: ModelConfig | None = None
+    weights: int = 0
+    first: int = 0
 
 
 def layers_to_try(
@@ -167,6 +185,59 @@ def place(
             there["compute"] += largest
         placed += [Placement(device.name, part, size) for part, size in there.items() if size]
     return (*(Placement(HOST, part, size) for part, size in host.items() if size), *placed)
+
+
+def _alone(settings: Settings) -> Settings:
+    """Of a draft model, which goes to the devices as a whole."""
+    return msgspec.structs.replace(settings, tensor_split=())
+
+
+def storage_beside(
+    config: ModelConfig,
+    settings: Settings,
+    devices: tuple[DeviceMemory, ...],
+    beside: Beside,
+    gpu_layers: int,
+) -> dict[tuple[str, Part], int]:
+    """Bytes of its weights and cells, with so many of the model's layers on GPUs."""
+    taken = beside.taken
+    if (model := beside.model) is not None:
+        parts: dict[Part, int] = {
+            "weights": beside.weights, "kv": taken.kv, "recurrent": taken.recurrent, "compute": 0,
+        }  # fmt: skip
+        step = step_bytes(model, beside.contexts[0])
+        placed = place(model, _alone(settings), devices, parts, step, model.layers + 1)
+        sums = Counter[tuple[str, Part]]()
+        for each in placed:
+            sums[each.device, beside.part] += each.nbytes * (each.part != "compute")
+        return dict(sums)
+    cells = [n * (number >= beside.first) for number, n in enumerate(layer_cells(config))]
+    if not any(cells):  # heads
+        cells = [int(number >= beside.first) for number in range(config.layers)]
+    found: dict[tuple[str, Part], int] = {(HOST, beside.part): taken.kv + taken.recurrent}
+    layers = device_layers(config, settings, devices, gpu_layers)
+    for device, numbers in zip(devices, layers, strict=True):
+        own = [number for number in numbers if number < config.layers]
+        found[device.name, beside.part] = share_of(taken.kv + taken.recurrent, cells, own)
+        found[HOST, beside.part] -= found[device.name, beside.part]
+    return found
+
+
+def last_device(
+    config: ModelConfig,
+    settings: Settings,
+    devices: tuple[DeviceMemory, ...],
+    beside: Beside,
+    gpu_layers: int,
+) -> str:
+    """Where its last layer is: its compute buffers are taken to be there, as large as on the CPU,
+    until llama.cpp is asked."""
+    last, count = config.layers, gpu_layers
+    if (model := beside.model) is not None:
+        config, settings, last, count = model, _alone(settings), model.layers, model.layers + 1
+    layers = device_layers(config, settings, devices, count) if gpu_layers else []
+    own = [d.name for d, numbers in zip(devices, layers, strict=False) if last in numbers]
+    return own[0] if own else HOST
 
 
 def _moves(

@@ -38,7 +38,6 @@ from worker.memory.contexts import (
     PIECE_ROWS,
     AskBuffers,
     AskPlaces,
-    ContextBytes,
     Wanted,
     cell_bytes,
     own_cells,
@@ -51,16 +50,16 @@ from worker.memory.embedding import embedding_shape, longest_text, output_bytes
 from worker.memory.estimate import estimator, step_bytes
 from worker.memory.offload import (
     HOST,
+    Beside,
     Moved,
     Part,
     Placement,
-    device_layers,
-    layer_cells,
+    last_device,
     layers_to_try,
     moved_tensors,
     named_tensors,
     place,
-    share_of,
+    storage_beside,
 )
 from worker.memory.saved_states import MIB, copy_bytes, memory_limit
 from worker.memory.weights import weights_bytes
@@ -193,22 +192,6 @@ class _Case(NamedTuple):
     more: Mapping[tuple[str, Part], int] = {}
 
 
-class _Beside(NamedTuple):
-    """What guesses, or a context for vectors, beside the model's own context.
-
-    contexts  that it has; they take so much on the CPU alone
-    model     all its layers go to the devices, with so many bytes of weights; None: it has those of
-              the model, from the first of these on
-    """
-
-    part: Part
-    contexts: tuple[Wanted, ...]
-    taken: ContextBytes
-    model: ModelConfig | None = None
-    weights: int = 0
-    first: int = 0
-
-
 class _Parts(NamedTuple):
     """Bytes of each part on the host alone, of a cell, and the number of states kept; the model's
     own contexts, and what is beside them."""
@@ -217,7 +200,7 @@ class _Parts(NamedTuple):
     cell: int
     kept: int
     contexts: tuple[Wanted, ...]
-    beside: tuple[_Beside, ...]
+    beside: tuple[Beside, ...]
 
 
 class _Choice(NamedTuple):
@@ -347,8 +330,8 @@ def _ask_devices(
         if placed.part == "compute":
             told[placed.device, "compute"] -= placed.nbytes
     for each in most.beside:
-        for device, nbytes in _compute_buffers(bare, settings, each, plan.gpu_layers).items():
-            told[device, each.part] -= nbytes
+        last = last_device(case.config, settings, case.memory.devices, each, plan.gpu_layers)
+        told[last, each.part] -= each.taken.compute
     return dict(told)
 
 
@@ -500,58 +483,13 @@ def _place(
         sums[each.device, each.part] += each.nbytes
     for each in most.beside if gpu_layers else ():
         sums[HOST, each.part] -= each.weights + sum(each.taken)
-        sums.update(_storage(case, settings, each, gpu_layers))
-        for device, nbytes in _compute_buffers(case, settings, each, gpu_layers).items():
-            sums[device, each.part] += nbytes
+        sums.update(storage_beside(config, settings, devices, each, gpu_layers))
+        last = last_device(config, settings, devices, each, gpu_layers)
+        sums[last, each.part] += each.taken.compute
     sums.update(case.more)
     return tuple(
         Placement(device, part, nbytes) for (device, part), nbytes in sums.items() if nbytes > 0
     )
-
-
-def _alone(settings: Settings) -> Settings:
-    """Of a draft model, which goes to the devices as a whole."""
-    return msgspec.structs.replace(settings, tensor_split=())
-
-
-def _storage(
-    case: _Case, settings: Settings, beside: _Beside, gpu_layers: int
-) -> dict[tuple[str, Part], int]:
-    """Bytes of its weights and cells."""
-    config, devices, taken = case.config, case.memory.devices, beside.taken
-    if (model := beside.model) is not None:
-        parts: dict[Part, int] = {
-            "weights": beside.weights, "kv": taken.kv, "recurrent": taken.recurrent, "compute": 0,
-        }  # fmt: skip
-        step = step_bytes(model, beside.contexts[0])
-        placed = place(model, _alone(settings), devices, parts, step, model.layers + 1)
-        sums = Counter[tuple[str, Part]]()
-        for each in placed:
-            sums[each.device, beside.part] += each.nbytes * (each.part != "compute")
-        return dict(sums)
-    cells = [n * (number >= beside.first) for number, n in enumerate(layer_cells(config))]
-    if not any(cells):  # heads
-        cells = [int(number >= beside.first) for number in range(config.layers)]
-    found: dict[tuple[str, Part], int] = {(HOST, beside.part): taken.kv + taken.recurrent}
-    layers = device_layers(config, settings, devices, gpu_layers)
-    for device, numbers in zip(devices, layers, strict=True):
-        own = [number for number in numbers if number < config.layers]
-        found[device.name, beside.part] = share_of(taken.kv + taken.recurrent, cells, own)
-        found[HOST, beside.part] -= found[device.name, beside.part]
-    return found
-
-
-def _compute_buffers(
-    case: _Case, settings: Settings, beside: _Beside, gpu_layers: int
-) -> dict[str, int]:
-    """Bytes of its compute buffers: about as many as on the CPU, where its last layer is."""
-    config, devices = case.config, case.memory.devices
-    last, count = config.layers, gpu_layers
-    if (model := beside.model) is not None:
-        config, settings, last, count = model, _alone(settings), model.layers, model.layers + 1
-    layers = device_layers(config, settings, devices, count) if gpu_layers else []
-    own = [d.name for d, numbers in zip(devices, layers, strict=False) if last in numbers]
-    return {own[0] if own else HOST: beside.taken.compute}
 
 
 def _most_parts(case: _Case, settings: Settings, num_cells: int) -> _Parts:
@@ -559,7 +497,7 @@ def _most_parts(case: _Case, settings: Settings, num_cells: int) -> _Parts:
     config, ask, slots = case.config, case.ask, settings.slots
     shape, cell, kept = embedding_shape(config, settings, num_cells), 0, 0
     contexts: tuple[Wanted, ...]
-    beside: list[_Beside] = []
+    beside: list[Beside] = []
     parts: dict[Part, int] = {"weights": weights_bytes(config, case.memory.packed)}
     if config.only_embeds:  # there is no context for text
         assert shape is not None
@@ -594,11 +532,11 @@ def _most_parts(case: _Case, settings: Settings, num_cells: int) -> _Parts:
     if shape is not None and not config.only_embeds:
         found = vector_bytes(ask, settings, shape)
         parts["embedding"] = sum(found) + output_bytes(config, shape)
-        beside.append(_Beside("embedding", vector_contexts(settings, shape), found))
+        beside.append(Beside("embedding", vector_contexts(settings, shape), found))
     return _Parts(parts, cell, kept, contexts, tuple(beside))
 
 
-def _guesser(case: _Case, settings: Settings, num_cells: int) -> tuple[int, list[_Beside]]:
+def _guesser(case: _Case, settings: Settings, num_cells: int) -> tuple[int, list[Beside]]:
     """What a draft model, a drafter that reads hidden states or MTP heads take."""
     config, draft, slots, packed = case.config, case.draft, settings.slots, case.memory.packed
     weights = 0 if draft is None else weights_bytes(draft, packed)
@@ -607,7 +545,7 @@ def _guesser(case: _Case, settings: Settings, num_cells: int) -> tuple[int, list
         one = msgspec.structs.replace(settings, batch_size=slots, ubatch_size=slots)
         wanted = Wanted(settings=one, num_cells=num_cells, chunk_outputs=0, beside=True)
         found = case.ask(wanted)
-        beside = [_Beside("draft", (wanted,), found, draft, weights)]
+        beside = [Beside("draft", (wanted,), found, draft, weights)]
         return assistant_bytes(draft, settings, found, packed), beside
     rows = block_rows(draft, slots) if draft is not None and draft.block_size else 0
     if rows:
@@ -625,9 +563,9 @@ def _guesser(case: _Case, settings: Settings, num_cells: int) -> tuple[int, list
     found = case.ask(wanted)
     if draft is None:
         first = config.layers - config.nextn_layers
-        beside = [_Beside("draft", (wanted,), found, first=first)]
+        beside = [Beside("draft", (wanted,), found, first=first)]
         return heads_bytes(config, settings, num_cells, found), beside
-    beside = [_Beside("draft", (wanted,), found, draft, weights)]
+    beside = [Beside("draft", (wanted,), found, draft, weights)]
     if not reads_states(draft):
         return draft_bytes(draft, settings, found, packed), beside
     lender = 0
@@ -636,7 +574,7 @@ def _guesser(case: _Case, settings: Settings, num_cells: int) -> tuple[int, list
         wanted = Wanted(settings=one, num_cells=LENDER_CELLS, chunk_outputs=0)
         context = case.ask(wanted)
         lender = sum(context) + 4 * config.vocab_size
-        beside.append(_Beside("draft", (wanted,), context))
+        beside.append(Beside("draft", (wanted,), context))
     if rows:
         return dflash_bytes(draft, settings, found, packed) + lender, beside
     return eagle_bytes(draft, settings, num_cells, found, packed) + lender, beside
