@@ -104,8 +104,7 @@ def test_two_devices(
         ((name,) * count for name, count in zip(names, expected, strict=True)), ()
     )
     assert loaded.kv == tuple(enumerate(loaded.layers[:-1]))
-    # Where steps overlap llama.cpp says that the last device has four more copies of input rows.
-    assert_planned(loaded.planned, loaded.allocated, spare=4 * 512 * 256 * 4)
+    assert_asked(loaded.planned, loaded.allocated)
     assert (loaded.tokens, loaded.logits) == (on_cpu.tokens, on_cpu.logits)
 
 

@@ -38,6 +38,7 @@ from worker.settings import Settings
 _Told = TypeVar("_Told")
 _PATIENCE_S = 20.0
 _MIB = 1 << 20
+_OVERLAP = re.compile(r"sched copies = (\d+)")
 _CPU_ONLY = LoadOptions(n_gpu_layers=0, devices=())
 _CELLS = re.compile(r"size =\s+([\d.]+) MiB \(.*\), K \(")
 _STATES = re.compile(r"size =\s+([\d.]+) MiB \(.*\), R \(")
@@ -117,10 +118,15 @@ def ask_devices(
         own, beside = load(wanted.settings, gpu_layers), load_draft(gpu_layers)
         with (
             _open(config, draft, own, beside) as both,
-            _context(*both, draft, wanted) as (context, _),
+            _context(*both, draft, wanted) as (context, lines),
         ):
             for buffer, nbytes in context.residency.compute_buffers:
                 found[library.device_of(buffer)] += nbytes
+            layers = both[wanted.beside].residency.layers
+            whose = draft if wanted.beside and draft is not None else config
+            copied = 4 * whose.embedding * context.rows_together * _copies(lines)
+            for device in {*layers[:-1]} - {layers[0]}:
+                found[device] -= copied
         return found
 
     return ask
@@ -180,6 +186,13 @@ def _weights(config: ModelConfig, load: LoadOptions, *, heads: bool = False) -> 
         heads=heads, adapters={},
     )  # fmt: skip
     return Weights(Path(config.path), load)
+
+
+def _copies(lines: list[tuple[str, str]]) -> int:
+    """Copies of its input rows that a device makes so that its steps overlap with others'; 0: they
+    do not. Where nothing is allocated llama.cpp counts them twice (tried with three devices)."""
+    found = [int(each[1]) for _, line in lines if (each := _OVERLAP.search(line))]
+    return found[-1] if found and found[-1] > 1 else 0
 
 
 def _sum(pattern: re.Pattern[str], lines: list[tuple[str, str]]) -> int:
