@@ -24,7 +24,7 @@ from tests.support.programs import Server, serving
 EVENTS = "text/event-stream; charset=utf-8"
 ASKED: dict[str, Any] = {"model": "demo", "prompt": "Once upon", "stream": True}
 OPTIONS = ("--alias", "demo", "-t", "1", "-c", "4096", "-np", "4", "--no-page", "--relayed")
-# KILLS=50 STREAMS=60 takes half an hour, with `-o faulthandler_timeout=0`.
+# KILLS=50 STREAMS=60 takes four minutes, with `-o faulthandler_timeout=0`.
 NUM_STREAMS, NUM_KILLS = int(os.environ.get("STREAMS", "6")), int(os.environ.get("KILLS", "2"))
 
 
