@@ -203,8 +203,11 @@ def storage_beside(
     taken = beside.taken
     if (model := beside.model) is not None:
         parts: dict[Part, int] = {
-            "weights": beside.weights, "kv": taken.kv, "recurrent": taken.recurrent, "compute": 0,
-        }  # fmt: skip
+            "weights": beside.weights,
+            "kv": taken.kv,
+            "recurrent": taken.recurrent,
+            "compute": 0,
+        }
         step = step_bytes(model, beside.contexts[0])
         placed = place(model, _alone(settings), devices, parts, step, model.layers + 1)
         sums = Counter[tuple[str, Part]]()
