@@ -198,6 +198,19 @@ def test_memory_of_what_guesses(device: RpcServer, tmp_path: Path, kind: str, la
 
 
 @on_rpc
+@pytest.mark.parametrize("layers", [3, -1])
+def test_memory_for_vectors(device: RpcServer, layers: int) -> None:
+    """The context for vectors beside one for text: cells and steps are where the layers are, what
+    it gives is in the host's memory."""
+    loaded = load(MODEL_PATH, settings(device, layers=layers, pooling="mean"))
+    assert loaded.estimated == ()
+    plan, real = by_device(loaded.planned), by_device(loaded.allocated)
+    for part in ("weights", "kv", "compute", "embedding"):
+        assert plan["RPC0"][part] == pytest.approx(real["RPC0"][part], abs=30_000), part
+    assert plan["CPU"]["embedding"] > real["CPU"]["embedding"]
+
+
+@on_rpc
 def test_steps_in_which_all_look_at_one_cache(device: RpcServer) -> None:
     """They are planned too: their masks are as wide as all slots' cells, those at the start are
     as wide as one slot's."""

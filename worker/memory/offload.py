@@ -198,9 +198,9 @@ def storage_beside(
     devices: tuple[DeviceMemory, ...],
     beside: Beside,
     gpu_layers: int,
-) -> dict[tuple[str, Part], int]:
-    """Bytes of its weights and cells, with so many of the model's layers on GPUs."""
-    taken = beside.taken
+) -> dict[str, int]:
+    """Bytes of its weights and cells by device, with so many of the model's layers on GPUs."""
+    taken, found = beside.taken, Counter[str]()
     if (model := beside.model) is not None:
         parts: dict[Part, int] = {
             "weights": beside.weights,
@@ -210,19 +210,18 @@ def storage_beside(
         }
         step = step_bytes(model, beside.contexts[0])
         placed = place(model, _alone(settings), devices, parts, step, model.layers + 1)
-        sums = Counter[tuple[str, Part]]()
         for each in placed:
-            sums[each.device, beside.part] += each.nbytes * (each.part != "compute")
-        return dict(sums)
+            found[each.device] += each.nbytes * (each.part != "compute")
+        return found
     cells = [n * (number >= beside.first) for number, n in enumerate(layer_cells(config))]
     if not any(cells):  # heads
         cells = [int(number >= beside.first) for number in range(config.layers)]
-    found: dict[tuple[str, Part], int] = {(HOST, beside.part): taken.kv + taken.recurrent}
+    found[HOST] = taken.kv + taken.recurrent
     layers = device_layers(config, settings, devices, gpu_layers)
     for device, numbers in zip(devices, layers, strict=True):
         own = [number for number in numbers if number < config.layers]
-        found[device.name, beside.part] = share_of(taken.kv + taken.recurrent, cells, own)
-        found[HOST, beside.part] -= found[device.name, beside.part]
+        found[device.name] = share_of(taken.kv + taken.recurrent, cells, own)
+        found[HOST] -= found[device.name]
     return found
 
 

@@ -9,7 +9,7 @@ memory.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -203,13 +203,6 @@ class _Parts(NamedTuple):
     beside: tuple[Beside, ...]
 
 
-class _Choice(NamedTuple):
-    """A plan, and the settings with what it chose."""
-
-    plan: MemoryPlan
-    settings: Settings
-
-
 def plan_memory(
     config: ModelConfig,
     settings: Settings,
@@ -277,23 +270,22 @@ def estimate(
         is_asked=ask is not None,
         lends=draft is not None and borrows(draft),
     )
-    plan, chosen = _choose(case, settings)
-    for _ in range(_ROUNDS if memory.devices else 0):
-        if places is None:
-            break
+    plan = _choose(case, settings)
+    if places is None:
+        return plan
+    for _ in range(_ROUNDS):
         try:
-            more = _ask_devices(case, chosen, plan, places)
+            case = case._replace(more=_ask_devices(case, settings, plan, places))
         except WorkerError:
             break  # they stay estimated
-        case = case._replace(more=more)
-        known, (plan, chosen) = plan, _choose(case, settings)
+        known, plan = plan, _choose(case, settings)
         if plan.choices == known.choices:
             left = tuple(part for part in plan.estimated if part in _ALWAYS)
             return msgspec.structs.replace(plan, estimated=left)
     return plan
 
 
-def _choose(case: _Case, settings: Settings) -> _Choice:
+def _choose(case: _Case, settings: Settings) -> MemoryPlan:
     config = case.config
     slots, layers, experts = _fit_slots_and_layers(case, settings)
     settings = msgspec.structs.replace(settings, parallel=slots, cpu_moe=experts)
@@ -304,25 +296,26 @@ def _choose(case: _Case, settings: Settings) -> _Choice:
             fitting = _longest(case, settings, layers, DEFAULT_SHARE)
             num_cells = max(MIN_CELLS, min(num_cells, fitting))
     plan = _plan(case, settings, whole_cells(num_cells), layers)
-    plan = msgspec.structs.replace(
+    return msgspec.structs.replace(
         plan,
         max_cells=_longest(case, settings, layers, 1),
         max_slots=slots if plan.fits else _most_slots(case, settings, plan),
     )
-    return _Choice(plan, settings)
 
 
 def _ask_devices(
     case: _Case, settings: Settings, plan: MemoryPlan, places: AskPlaces
 ) -> dict[tuple[str, Part], int]:
     """See `_Case.more`: of this plan, by llama.cpp's word."""
+    settings = msgspec.structs.replace(settings, parallel=plan.num_slots, cpu_moe=plan.cpu_experts)
     most = _most_parts(case, settings, plan.num_cells)
     told = Counter[tuple[str, Part]]()
-    every: dict[Part, tuple[Wanted, ...]] = {"compute": most.contexts}
-    for each in most.beside:
-        every[each.part] = every.get(each.part, ()) + each.contexts
-    for part, contexts in every.items():
-        for wanted in contexts:
+    every: Sequence[tuple[Part, tuple[Wanted, ...]]] = [
+        ("compute", most.contexts),
+        *((each.part, each.contexts) for each in most.beside),
+    ]
+    for part, contexts in every:  # beside layers on GPUs there is no context for short texts
+        for wanted in contexts[:1] if plan.gpu_layers else contexts:
             for device, nbytes in places(wanted, plan.gpu_layers).items():
                 told[device, part] += nbytes
     bare = case._replace(more={})
@@ -483,7 +476,8 @@ def _place(
         sums[each.device, each.part] += each.nbytes
     for each in most.beside if gpu_layers else ():
         sums[HOST, each.part] -= each.weights + sum(each.taken)
-        sums.update(storage_beside(config, settings, devices, each, gpu_layers))
+        for device, nbytes in storage_beside(config, settings, devices, each, gpu_layers).items():
+            sums[device, each.part] += nbytes
         last = last_device(config, settings, devices, each, gpu_layers)
         sums[last, each.part] += each.taken.compute
     sums.update(case.more)

@@ -12,8 +12,9 @@ import ctypes
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -22,6 +23,9 @@ from tests.support.programs.processes import WorkerProcess
 from tests.support.programs.rpc_server import RpcServer
 from worker.memory.offload import Placement
 from worker.settings import Settings
+
+if TYPE_CHECKING:  # a process that only asks for one loads no library
+    from worker.llama.backend import LlamaBackend
 
 TOKENS = 24
 LAYERS = 7  # of the demo model: six blocks and the output
@@ -116,6 +120,15 @@ def _tell(job: Job) -> list[object]:
     return [overrides]
 
 
+def _for_vectors(backend: LlamaBackend) -> Iterator[Placement]:
+    """Of the context for vectors beside one for text."""
+    from worker.llama import library
+
+    for context in backend.embedder.contexts if backend.embedder is not None else ():
+        for name, nbytes in (*context.residency.kv_buffers, *context.residency.compute_buffers):
+            yield Placement(library.device_of(name), "embedding", nbytes)
+
+
 def run(job: Job) -> Loaded:
     """Load, look, continue."""
     from worker.engine.engine import Engine
@@ -156,10 +169,13 @@ def run(job: Job) -> Loaded:
             kv=backend.context.residency.layers,
             planned=planned.devices,
             estimated=planned.estimated,
-            allocated=placements(
-                backend.weights.residency,
-                backend.context.residency,
-                draft.buffers if draft is not None else (),
+            allocated=(
+                *placements(
+                    backend.weights.residency,
+                    backend.context.residency,
+                    draft.buffers if draft is not None else (),
+                ),
+                *_for_vectors(backend),
             ),
             tokens=tuple(tokens),
             logits=tuple(map(float, backend.logits(len(prompt) - 1))),
