@@ -168,7 +168,7 @@ def test_a_sequence_that_another_one_went_on_from(kind: dict[str, Any]) -> None:
     assert kept.num_tokens == len(said)
     assert [rows.nbytes for rows in kept.parts] == [64 * width] * 3 + [11 * width]
     assert other.engine.put_in(kept) == len(said)
-    again = [said.tolist()[:200], [*said.tolist(), 7]]
+    again = [[*said.tolist()[:199], 7], [*said.tolist(), 7]]
     for asked in again:
         assert other.ask(asked) == worker.ask(asked)
         assert other.store.find(np.array(asked, np.int32)).num_tokens >= 196

@@ -157,7 +157,7 @@ class Worker:
             if delta.token is not None:
                 tokens.append(delta.token)
             if delta.is_last:
-                assert 0 <= delta.cached_tokens < len(request.prompt.tokens)
+                assert 0 <= delta.cached_tokens <= len(request.prompt.tokens)
                 self.cached[delta.id] = delta.cached_tokens
                 self.check_beginning(request, tokens)
                 assert delta.error is not None or tokens == self.answer(request)

@@ -131,7 +131,8 @@ def test_all_steps_of_a_prompt_are_wide(length: int, steps: list[int]) -> None:
 @pytest.mark.parametrize(
     ("prompt", "read"),
     [
-        (TEXT[:300], [76]),  # again: as much as a wide step needs
+        (TEXT[:300], []),  # again: what the model says behind it is known
+        ([*TEXT[:299], 7], [76]),  # as much as a wide step needs
         ([*TEXT[:290], *OTHER[:110]], [112]),
         ([*TEXT[:250], *OTHER[:20]], [78]),
         ([*TEXT[:40], *OTHER[:200]], [128, 80]),
@@ -146,6 +147,21 @@ def test_what_is_known_is_gone_on_with_in_wide_steps(prompt: list[int], read: li
     assert asked.read == read
 
 
+def test_only_what_wide_steps_read_is_kept_as_a_whole() -> None:
+    """Beside others a prompt goes on from all that is known, by another kernel."""
+    asked = Asked()
+    asked.ask(TEXT[:300])
+    asked.engine.add(request("beside", [500] * 10, max_tokens=9))
+    asked.engine.step()
+    asked.engine.add(request("not alone", TEXT[:310], max_tokens=1))
+    while not asked.engine.is_idle:
+        asked.engine.step()
+    asked.ask(TEXT[:310])
+    assert asked.read == [70]
+    asked.ask(TEXT[:310])
+    assert not asked.read
+
+
 @pytest.mark.parametrize(
     ("sampling", "read"), [({}, 1), ({"seed": 7}, 76), ({"top_k": 1}, 76), ({"logprobs": 1}, 76)]
 )
@@ -153,7 +169,7 @@ def test_what_nobody_can_tell_goes_on_from_all(sampling: dict[str, Any], read: i
     """Drawn without a seed, a text differs in any case."""
     asked = Asked()
     asked.ask(TEXT[:300], temperature=1.0)
-    asked.ask(TEXT[:300], temperature=1.0, **sampling)
+    asked.ask([*TEXT[:299], 7], temperature=1.0, **sampling)
     assert asked.read == [read]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.engine.driving import request
 from tests.support.fakes import FakeBackend
 from worker.engine.kv.cells import Cells
+from worker.engine.kv.ends import PromptEnds
 from worker.engine.kv.keeper import Keeper
 from worker.engine.kv.prefix import Prefixes
 from worker.engine.sequence import Sequence
@@ -21,7 +22,7 @@ class Cache:
         self.cells = Cells(backend)
         self.running: list[Sequence] = []
         keeper = Keeper(self.cells, backend, None, self.running, lambda: 0.0, max_stall=1)
-        self.prefixes = Prefixes(self.cells, backend, keeper, Stats())
+        self.prefixes = Prefixes(self.cells, backend, keeper, PromptEnds(backend), Stats())
 
     def run(self, prompt: list[int], count: int = 0) -> Sequence:
         """A sequence that runs from now on, its next `count` tokens computed."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.engine.driving import engine_over, request, run, tokens_of
 from tests.support.fakes import FakeBackend, continuation
 
@@ -22,15 +24,51 @@ def test_a_cached_prefix_is_not_computed_again() -> None:
     assert tokens_of(deltas) == continuation([*PREFIX, 42, 43], 1, backend.vocab_size)
 
 
-def test_the_same_prompt_again_computes_one_row() -> None:
-    """An identical prompt computes its last token only: that gives the logits."""
+def test_the_same_prompt_again_computes_nothing() -> None:
+    """The logits behind an identical prompt are kept, and give the first token."""
     backend = FakeBackend(num_cells=200)
     engine = engine_over(backend)
     engine.add(request("a", PREFIX, max_tokens=1))
     run(engine)
     engine.add(request("b", PREFIX, max_tokens=1))
+    deltas = run(engine)["b"]
+    assert backend.rows_computed == len(PREFIX)
+    assert deltas[-1].cached_tokens == len(PREFIX)
+    assert tokens_of(deltas) == continuation(PREFIX, 1, backend.vocab_size)
+
+
+def test_streams_go_on_where_a_prompt_is_known() -> None:
+    """Its first token comes with their next ones, and they wait for nothing more."""
+    backend = FakeBackend(num_cells=400, num_slots=4, vocab_size=10_000)
+    engine = engine_over(backend)
+    engine.add(request("a", PREFIX, max_tokens=1))
     run(engine)
-    assert backend.rows_computed == len(PREFIX) + 1
+    engine.add(request("stream", [50, 51], max_tokens=9))
+    engine.step()
+    engine.add(request("again", PREFIX, max_tokens=3))
+    told = [delta.id for delta in engine.step()]
+    assert told == ["again", "stream", "again"]
+    deltas = run(engine)
+    assert len(tokens_of(deltas["again"])) == 1
+    assert len(tokens_of(deltas["stream"])) == 7
+
+
+def test_what_is_kept_of_prompts_is_bounded() -> None:
+    """The newest ones; none where what follows is asked of all rows."""
+    backend = FakeBackend(num_cells=4_000, num_slots=8, vocab_size=1_000)
+    engine = engine_over(backend)
+
+    def read(prompt: list[int], **more: Any) -> int:
+        before = backend.rows_computed
+        engine.add(request("a", prompt, max_tokens=1, **more))
+        run(engine)
+        return backend.rows_computed - before
+
+    prompts = [[*PREFIX, number] for number in range(50, 55)]
+    assert [read(prompt) for prompt in prompts] == [21, 1, 1, 1, 1]
+    assert [read(prompt) for prompt in prompts[1:]] == [0] * 4
+    assert read(prompts[0]) == 1
+    assert read(prompts[0], prompt_logprobs=0) == 21
 
 
 def test_together_means_once() -> None:
@@ -55,7 +93,7 @@ def test_copies_share_their_prompt() -> None:
         engine.add(request(f"r{i}", prompt, max_tokens=5))
     deltas = run(engine)
     assert all(len(tokens_of(deltas[f"r{i}"])) == 5 for i in range(4))
-    assert backend.rows_computed == 39 + 4 * 5
+    assert backend.rows_computed == 40 + 4 * 4
 
 
 def test_a_leader_that_leaves_strands_nobody() -> None:

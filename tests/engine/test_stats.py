@@ -118,10 +118,10 @@ def test_hits_are_counted_by_source(tmp_path: Path) -> None:
 
     engine, store = new_engine()
     stats = ask(engine, prompt, prompt)  # the second one takes the slot over
-    assert (stats.shared_tokens, stats.memory_tokens, stats.disk_tokens) == (199, 0, 0)
+    assert (stats.shared_tokens, stats.memory_tokens, stats.disk_tokens) == (200, 0, 0)
     stats = ask(engine, [9] * 20, prompt)  # another one had the only slot meanwhile
-    assert (stats.shared_tokens, stats.memory_tokens, stats.disk_tokens) == (199, 199, 0)
-    assert (stats.computed_tokens, stats.looked_up_tokens) == (200 + 1 + 20 + 1, 620)
+    assert (stats.shared_tokens, stats.memory_tokens, stats.disk_tokens) == (200, 200, 0)
+    assert (stats.computed_tokens, stats.looked_up_tokens) == (200 + 20, 620)
     store.close(10)
     engine, store = new_engine()
     stats = ask(engine, prompt)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from worker.cache.state import BLOCK, Parts, SlotState
-from worker.engine.backend import Batch, BatchError, CacheShape, Kernels, OutOfCells
+from worker.engine.backend import Batch, BatchError, CacheShape, Kernels, OutOfCells, OutputRow
 from worker.engine.request import Request, Resumption
 
 END = 0
@@ -208,16 +208,19 @@ class FakeBackend:
         self._banned[request.id] = () if resumption is None else resumption.banned
         return request.id
 
-    def sample(self, row: int, sampler: Any) -> int:
+    def sample(self, row: OutputRow, sampler: Any) -> int:
         """The token that follows what the row's slot holds."""
-        token, banned = self._next_tokens[row], self._banned.pop(sampler, ())
+        banned = self._banned.pop(sampler, ())
+        token = int(row.argmax()) if isinstance(row, np.ndarray) else self._next_tokens[row]
         while token in banned:
             token = (token + 1) % self.vocab_size
         self._chosen[sampler] = token
         return token
 
-    def logits(self, row: int, drawn_by: Any = None) -> np.ndarray:
+    def logits(self, row: OutputRow, drawn_by: Any = None) -> np.ndarray:
         """One-hot of the next token."""
+        if isinstance(row, np.ndarray):
+            return row
         logits = np.zeros(self.vocab_size, np.float32)
         logits[self._next_tokens[row]] = 5
         return logits

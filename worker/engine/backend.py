@@ -132,10 +132,14 @@ class Kernels(msgspec.Struct, frozen=True):
     def start(self, known: int, length: int, num_wide: int) -> int:
         """After how many of the `known` tokens a prompt of `length` is gone on with in wide steps:
         as if nobody knew any. num_wide: of these, as far as wide steps computed them"""
-        if length < self.tile or known >= length:
+        if known > length or (known == length <= num_wide) or length < self.tile:
             return known  # rows of less than a tile are computed like single ones
         known = max(0, min(known, num_wide, length - self.wide))
         return known - known % self.whole
+
+    def is_whole(self, length: int, num_wide: int) -> bool:
+        """Whether so many first tokens have the bits of wide steps. num_wide: see `start`"""
+        return num_wide >= length or length < self.tile
 
 
 USUAL_KERNELS = Kernels()
@@ -155,6 +159,7 @@ class CacheShape(msgspec.Struct, frozen=True, kw_only=True):
                   is of use only as it was saved (recurrent and hybrid models, sliding windows)
     one_prompt    whether a batch of the unified layout must not hold more than one row of more than
                   one sequence
+    num_ends      prompts behind which the logits are kept
     """
 
     num_cells: int
@@ -164,6 +169,11 @@ class CacheShape(msgspec.Struct, frozen=True, kw_only=True):
     takes_back: int
     needs_rest: bool
     one_prompt: bool = False
+    num_ends: int = 4
+
+
+# Of the batch that was computed last, or logits that were kept, float32 [vocab_size].
+OutputRow = int | np.ndarray
 
 
 class OutOfCells(Exception):  # noqa: N818  (a condition to react to, not an error to report)
@@ -208,8 +218,8 @@ class Backend(Protocol):
         """A sampler for one sequence, with its own random state. Raises RequestError."""
         ...
 
-    def sample(self, row: int, sampler: Any) -> int:
-        """Choose from the logits of batch row `row` and tell the sampler; a token id.
+    def sample(self, row: OutputRow, sampler: Any) -> int:
+        """Choose from the logits of a row and tell the sampler; a token id.
 
         Raises RequestError when the request's own rules leave nothing to choose.
         """
@@ -226,8 +236,8 @@ class Backend(Protocol):
         """End the part of the answer that its `SpanLimit` bounds: whether one is being written."""
         ...
 
-    def logits(self, row: int, drawn_by: Any = None) -> np.ndarray:
-        """The raw logits of batch row `row`, float32 [vocab_size]; valid until the next decode.
+    def logits(self, row: OutputRow, drawn_by: Any = None) -> np.ndarray:
+        """The raw logits of a row, float32 [vocab_size]; valid until the next decode.
 
         drawn_by: a sampler with `as_drawn` that has just chosen from the row; what it left of them
         """

@@ -10,7 +10,7 @@ import numpy as np
 
 from worker.cache.slot_file import KeptSequence
 from worker.cache.store import CacheStats, Store
-from worker.engine.backend import Backend, BatchError, OutOfCells
+from worker.engine.backend import Backend, BatchError, OutOfCells, OutputRow
 from worker.engine.banned import Guard
 from worker.engine.cost import StepCost
 from worker.engine.draft import Draft
@@ -246,18 +246,37 @@ class Engine:
             step = self.lane.step()
             self._stats.note_embedding(step.num_rows, step.num_texts, step.seconds)
             return step.deltas
-        plan = self.scheduler.schedule(self._clock())
+        now = self._clock()
+        ready = self.scheduler.admit(now)
+        nobody_waits = len(ready) == len(self.scheduler.running)
+        deltas = self._begin(ready, now) if ready else []
+        if deltas and nobody_waits:
+            self.snapshot = self._take_snapshot()
+            return deltas
+        plan = self.scheduler.schedule(now)
         if not plan.runs:
             stuck = self.scheduler.stuck
-            deltas = [] if stuck is None else self._fail(stuck, self._is_stuck())
+            deltas += [] if stuck is None else self._fail(stuck, self._is_stuck())
             self.snapshot = self._take_snapshot()  # what had ended may be saved now
             return deltas
         if len(self.scheduler.order) != self.snapshot.num_waiting:
             self.snapshot = self._take_snapshot()  # others read it while the batch is computed
         self._num_steps += 1
         self._fill(plan)
-        deltas = self._compute(plan)
+        deltas += self._compute(plan)
         self.snapshot = self._take_snapshot()
+        return deltas
+
+    def _begin(self, ready: list[Sequence], now: float) -> list[Delta]:
+        """The first tokens of those whose prompts are known as a whole."""
+        deltas = list[Delta]()
+        for sequence in ready:
+            row, sequence.end = sequence.end, None
+            assert row is not None
+            if sequence.params.tells_progress:
+                deltas.append(sequence.progress(now))
+            deltas += self._advance(sequence, row, now)
+        self._stats.note_tokens([(sequence, 0) for sequence in ready], now, self._max_stall)
         return deltas
 
     def _fill(self, plan: StepPlan) -> None:
@@ -426,8 +445,8 @@ class Engine:
         self._stats.note_draft(count - 1, draft.num_accepted - num_accepted)
         return deltas
 
-    def _advance(self, sequence: Sequence, row: int, now: float) -> list[Delta]:
-        """Sample the sequence's next token from batch row `row`, and add what must follow it.
+    def _advance(self, sequence: Sequence, row: OutputRow, now: float) -> list[Delta]:
+        """Sample the sequence's next token from a row, and add what must follow it.
 
         What must follow is known before its rows are computed. Where log-probabilities are asked
         for each token waits for the row before it.
@@ -470,7 +489,7 @@ class Engine:
         sequence.step = step
         return deltas
 
-    def _sample(self, sequence: Sequence, row: int, now: float) -> list[Delta]:
+    def _sample(self, sequence: Sequence, row: OutputRow, now: float) -> list[Delta]:
         params, backend = sequence.params, self.backend
         scores = None
         if not sequence.num_sampled:
@@ -488,6 +507,8 @@ class Engine:
             sequence.guard.stop()  # nothing else may come
             self._resume_sampler(sequence, sequence.guard)
             token = backend.sample(row, sequence.sampler)
+        if not sequence.num_sampled:
+            self.scheduler.ends.keep(sequence, row)
         score = None
         if params.logprobs is not None:
             drawn_by = sequence.sampler if params.as_drawn else None

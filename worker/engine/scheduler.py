@@ -12,6 +12,7 @@ from worker.engine.backend import Backend
 from worker.engine.cost import StepCost
 from worker.engine.drafts.guesser import Guesser
 from worker.engine.kv.cells import Cells
+from worker.engine.kv.ends import PromptEnds
 from worker.engine.kv.keeper import Keeper
 from worker.engine.kv.layout import Layout
 from worker.engine.kv.prefix import Match, Prefixes
@@ -35,6 +36,7 @@ class Scheduler:
     order     the queue, which says who comes first
     running   in order of admission, so the last one is the youngest
     stuck     a waiting sequence that cannot run, although nobody else does
+    ends      logits behind whole prompts
     only_writes  the last step read no part of a prompt, and nobody waited but lines of batches
     """
 
@@ -55,7 +57,8 @@ class Scheduler:
         self.stuck: Sequence | None = None
         self.cells = Cells(backend)
         self.keeper = Keeper(self.cells, backend, store, self.running, clock, max_stall)
-        self.prefixes = Prefixes(self.cells, backend, self.keeper, stats)
+        self.ends = PromptEnds(backend)
+        self.prefixes = Prefixes(self.cells, backend, self.keeper, self.ends, stats)
         self.layout = Layout(self.cells, backend, self.keeper, self.running, stats)
         self.cost = cost
         self.only_writes = False
@@ -105,6 +108,7 @@ class Scheduler:
         """Save what ended, and forget what all slots hold, in the layout that there is now."""
         self.keeper.save_ended()
         self.cells.rearrange(())
+        self.ends.forget()
         self._stats.num_emptied += 1
         if self._guesser is not None:
             self._guesser.empty()
@@ -130,27 +134,34 @@ class Scheduler:
         self.cells.retire(self._take_slot(sequence))
         self._queue_again(sequence)
 
-    def schedule(self, now: float) -> StepPlan:
-        """What the next step computes; no runs where nobody is there.
-
-        Who comes last is put back into the queue when the others need its cells. What moves
-        between cells and memory moves here, between two steps.
-        """
+    def admit(self, now: float) -> list[Sequence]:
+        """Who waits gets slots, and what moves between cells and memory moves here, between two
+        steps. Those of which others have computed all: their `end` gives their next token."""
         self.keeper.begin()
         if self._lone is not None and self._writes_on(self._lone):
-            plan = self._planner.plan([self._lone], [], self.cells.num_available)
-            self.cells.make_room(plan.num_rows)
-            return self._pad(plan)
+            return []
+        self._lone = None
         self.keeper.save_marked()
         self.keeper.save_ended()
         self._find_room()
         self.prefixes.follow_all()
         self._admit(now)
         self.keeper.clear_ended()
+        return self._ready
+
+    def schedule(self, now: float) -> StepPlan:
+        """What the next step computes, after `admit`; no runs where nobody is there.
+
+        Who comes last is put back into the queue when the others need its cells.
+        """
+        if self._lone is not None:
+            plan = self._planner.plan([self._lone], [], self.cells.num_available)
+            self.cells.make_room(plan.num_rows)
+            return self._pad(plan)
         while True:
             self.layout.close_gaps()
             plan = self._plan(now)
-            if plan.runs or not self.running:
+            if plan.runs or not self.running or self._ready:
                 break
             if len(self.running) == 1:
                 raise AssertionError(f"{self.running[0].id} alone gets no rows")
@@ -160,6 +171,10 @@ class Scheduler:
         self.cells.make_room(plan.num_rows)
         self._lone = self._lone_of(plan)
         return self._pad(plan)
+
+    @property
+    def _ready(self) -> list[Sequence]:
+        return [sequence for sequence in self.running if not sequence.num_missing]
 
     def _lone_of(self, plan: StepPlan) -> Sequence | None:
         """The only one with rows, if those without wait for it and whoever comes."""
@@ -325,7 +340,7 @@ class Scheduler:
     def _split(self, now: float) -> tuple[list[Sequence], list[Sequence], int]:
         """Running sequences whose turn it is, by account and by key, that wait for a token; those
         that have more to compute; and how many others wait for a token."""
-        active = [s for s in self.running if not self.prefixes.is_following(s)]
+        active = [s for s in self.running if s.num_missing and not self.prefixes.is_following(s)]
         lines = list[Sequence]()
         if self.order.has_batches:
             active, lines = self._apart(active)

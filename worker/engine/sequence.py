@@ -145,12 +145,13 @@ class Sequence:
         Scheduler  slot, draft, admitted_at, was_put_back, suspect_until
         Order      worth
         Planner    last_turn, due; of the draft the guess for the coming step
-        Prefixes   cached_tokens, reuse
+        Prefixes   cached_tokens, reuse, end
         Stats      num_counted, last_token_at
         Cells      num_computed, which is the slot's length
 
     cached_tokens    prompt tokens that were found in the cache
     reuse            how they were; None before it is admitted, and of what only scores
+    end              logits behind its prompt, float32 [vocab_size], if others computed all of it
     last_token_at    end of the step that sampled the newest token; 0: there is none
     num_ahead        newest known tokens that nobody chose: a constraint leaves nothing else
     num_counted      known tokens that the counters have
@@ -187,6 +188,7 @@ class Sequence:
         "cached_tokens",
         "draft",
         "due",
+        "end",
         "first_token_at",
         "guard",
         "has_line",
@@ -252,6 +254,7 @@ class Sequence:
             self.prompt_logprobs, self.scored_from = [], self.num_prompt
         self.cached_tokens = 0
         self.reuse: Reuse | None = None
+        self.end: np.ndarray | None = None
         self.suspect_until = 0
         self.last_turn = 0
         self.due: int | None = None
@@ -299,14 +302,16 @@ class Sequence:
 
     @property
     def num_missing(self) -> int:
-        """Known tokens that are not computed yet; at least 1 while the sequence is alive."""
+        """Known tokens that are not computed yet; 0 where `end` gives the next one."""
         return self.num_known - self.num_computed
 
     @property
     def num_shareable(self) -> int:
         """How many of its first tokens others may have computed: the logits behind them, and behind
         what is scored, it needs from its own rows."""
-        return self.num_known - 1 if self.prompt_logprobs is None else self.scored_from - 1
+        if self.prompt_logprobs is not None:
+            return self.scored_from - 1
+        return self.num_known if self.end is not None else self.num_known - 1
 
     def shareable(self, count: int) -> int:
         """How many it can go on from, where others know so many of its first tokens."""

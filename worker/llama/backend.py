@@ -14,7 +14,7 @@ import numpy as np
 
 from worker.budget import Budget
 from worker.cache.state import Parts
-from worker.engine.backend import CacheShape
+from worker.engine.backend import CacheShape, OutputRow
 from worker.engine.request import Request, Resumption
 from worker.errors import BackendError
 from worker.gguf.header import ModelFile
@@ -31,7 +31,7 @@ from worker.llama.states.slots import SlotStates
 from worker.llama.states.state import SavedState, StateForm
 from worker.llama.vocab import Vocab
 from worker.llama.weights import LoadOptions, Weights
-from worker.memory.contexts import whole_cells
+from worker.memory.contexts import num_ends, whole_cells
 from worker.memory.embedding import EmbeddingShape
 
 # Rows of the warm-up on a GPU, where several rows take other kernels, loaded at their first use.
@@ -99,6 +99,7 @@ class LlamaBackend:
                 # sequence takes the place of cells that another's window has passed. Where all
                 # sequences but one have a single row, nothing looks at the lost cells.
                 one_prompt=self.weights.is_recurrent and self.weights.sliding_window > 0,
+                num_ends=num_ends(self.vocab.size),
             )
             self.batch, self.unified = self.context.batch, self.context.unified
             self.kernels = kernels_of(
@@ -149,9 +150,11 @@ class LlamaBackend:
     def make_sampler(self, request: Request, resumption: Resumption | None = None) -> Sampler:
         return Sampler(request, self.vocab, self._workspace, self.guides, resumption)
 
-    def sample(self, row: int, sampler: Any) -> int:
+    def sample(self, row: OutputRow, sampler: Any) -> int:
         """Choose from the row's logits and accept. Raises BackendError where they are NaN: all are
         where the last layer's output is."""
+        if isinstance(row, np.ndarray):
+            return sampler.sample(row)
         logits = self.context.logits(row)
         if math.isnan(logits[0]):
             raise BackendError("The model computed values that are no numbers.", code="NOT_FINITE")
@@ -165,11 +168,11 @@ class LlamaBackend:
         """End the part of the answer that its `SpanLimit` bounds: whether one is being written."""
         return sampler.cut()
 
-    def logits(self, row: int, drawn_by: Any = None) -> np.ndarray:
+    def logits(self, row: OutputRow, drawn_by: Any = None) -> np.ndarray:
         """The row's logits, float32 [vocab_size], read-only, valid until the next decode."""
         if drawn_by is not None:
             return drawn_by.left
-        logits = self.context.logits(row).view()
+        logits = (row if isinstance(row, np.ndarray) else self.context.logits(row)).view()
         logits.flags.writeable = False
         return logits
 

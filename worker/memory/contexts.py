@@ -18,6 +18,8 @@ CHUNK_OUTPUTS = 64
 # the worker waits for the end of such a piece: 128 rows of a Llama-1B take 0.5 s after 0 tokens and
 # 2 s after 4,096 (2 cores).
 PIECE_ROWS = 128
+# Of logits behind whole prompts, which are kept; those of one prompt at least.
+_ENDS_BYTES = 8 << 20
 # It is not asked of more cells, for each of which llama.cpp takes memory even then. Beyond them
 # the buffers grow in proportion. It prints sizes in steps of 10 KiB, which is little of so many.
 _MOST_ASKED = 1 << 18
@@ -103,6 +105,11 @@ def vector_bytes(ask: AskBuffers, settings: Settings, shape: EmbeddingShape) -> 
     """Of the context for vectors, and the compute buffers of the second one."""
     found, *more = map(ask, vector_contexts(settings, shape))
     return found._replace(compute=found.compute + sum(each.compute for each in more))
+
+
+def num_ends(vocab_size: int) -> int:
+    """Prompts behind which the logits are kept."""
+    return max(1, _ENDS_BYTES // (4 * vocab_size))
 
 
 def whole_cells(num_cells: int) -> int:

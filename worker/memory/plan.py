@@ -40,6 +40,7 @@ from worker.memory.contexts import (
     AskPlaces,
     Wanted,
     cell_bytes,
+    num_ends,
     own_cells,
     remember,
     vector_bytes,
@@ -509,7 +510,7 @@ def _most_parts(case: _Case, settings: Settings, num_cells: int) -> _Parts:
             "kv": num_cells * cell,
             "recurrent": found.recurrent,
             "compute": found.compute,
-            "output": 4 * config.vocab_size * rows,
+            "output": 4 * config.vocab_size * (rows + num_ends(config.vocab_size)),
             "copies": copy_bytes(config, num_cells, cell, state),
         }
     parts["process"] = process_bytes(config) + _BUSY_BYTES

@@ -13,6 +13,7 @@ from worker.cache.store import Found
 from worker.engine.backend import Backend
 from worker.engine.kv import keeper
 from worker.engine.kv.cells import Cells
+from worker.engine.kv.ends import PromptEnds
 from worker.engine.kv.keeper import Keeper
 from worker.engine.scoring import ScoredSequence
 from worker.engine.sequence import Reuse, Sequence
@@ -60,8 +61,11 @@ class Prefixes:
     - a slot of its own with the state that was kept outside of the KV cache.
     """
 
-    def __init__(self, cells: Cells, backend: Backend, kept: Keeper, stats: Stats) -> None:
+    def __init__(
+        self, cells: Cells, backend: Backend, kept: Keeper, ends: PromptEnds, stats: Stats
+    ) -> None:
         self._cells = cells
+        self._ends = ends
         self._backend = backend
         self._keeper = kept
         self._stats = stats
@@ -70,7 +74,8 @@ class Prefixes:
     def match(self, sequence: Sequence, running: list[Sequence]) -> Match:
         """Who knows the longest beginning of a sequence which waits.
 
-        One token is left over, because computing it gives the logits. Nobody where all rows must
+        One token is left over, because computing it gives the logits, where these were not kept of
+        a prompt that is the same (`end`). Nobody where all rows must
         be computed: each row's logits are wanted, or the sequence is suspect and depends on nobody.
         Where nobody runs and it does not go on from all that is there, it gets what wide steps
         computed and leaves as much as a wide step needs: so its rows are computed by the same
@@ -78,6 +83,7 @@ class Prefixes:
         that would be more than a piece to read, or with states that are of use only as they were
         saved.
         """
+        sequence.end = self._ends.find(sequence)
         if not sequence.num_shareable or sequence.is_suspect:
             return Match(0, None, None, (sequence.num_known - 1, "scored"))
         tokens = sequence.tokens[: sequence.shareable(sequence.num_shareable)]
@@ -120,6 +126,8 @@ class Prefixes:
         elif found is not None and found.num_common >= max(withheld[0], count + 1):
             withheld = found.num_common, self._missing_state(found.num_common)
         withheld = withheld if withheld[0] > count else (0, "")
+        if count < sequence.num_known:
+            sequence.end = None
         return Match(count, None if is_kept or not most else best, found, withheld)
 
     def slot_for(
