@@ -4,14 +4,16 @@ Twelve edits, calls of tools and prose of one stream, then prose of eight, by ea
 
 auto, ngram, none  the worker with this --draft
 spec-default       llama-server with the flags that --llama-server-flags names
+model, spec-model  worker and llama-server with the draft model that --draft-model names, which
+                   `auto` has too then
 before             the worker of the checkout that --baseline names, as `auto`
 
 All servers stay, have had one request that does not count, and take turns request by request, in
-an order that changes; `none` and `ngram` get the first --few of each kind. For each kind of request
-and way: tokens written, steps, rows that were verified and of these accepted, seconds of the clock
-and of the server's CPU time. Then the quotients of seconds for each token, way / auto: of the sums,
-and the least and the greatest of single requests. Above 1 `auto` is faster. A server may count the
-first token of an answer as a step or not, so all count one.
+an order that changes; `none`, `ngram` and `model` get the first --few of each kind. For each kind
+of request and way: tokens written, steps, rows that were verified and of these accepted, seconds of
+the clock and of the server's CPU time. Then the quotients of seconds for each token, way / auto: of
+the sums, and the least and the greatest of single requests. Above 1 `auto` is faster. A server may
+count the first token of an answer as a step or not, so all count one.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ from benchmarks.peers.processes import free_port, started
 _LIMIT_S = 600.0
 _CELLS, _SLOTS = 16_384, 8
 _FLAGS = "--spec-default --cache-reuse 256"
+_WAYS = ("auto", "none", "spec-default", "ngram", "model", "spec-model", "before")
 _WORKER = ["-m", "worker", "serve", "--draft"]
 
 
@@ -73,7 +76,7 @@ class TakenPair(NamedTuple):
 # Kind of request -> way -> what its requests took.
 ByKind = dict[str, dict[str, list[TakenPair]]]
 # These get all requests.
-PEERS = ("auto", "spec-default", "before")
+PEERS = ("auto", "spec-default", "spec-model", "before")
 
 
 def ask(server: VectorServer, asked: Sequence[CopyAsk]) -> Taken:
@@ -163,20 +166,32 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--llama-server")
     parser.add_argument("--llama-server-flags", default=_FLAGS)
     parser.add_argument("--baseline", type=Path, help="another checkout with its own .venv")
-    parser.add_argument("--ways", default="auto,none,spec-default,ngram,before")
+    parser.add_argument("--draft-model", type=Path, help="see benchmarks.pruned")
+    parser.add_argument("--ways", default=",".join(_WAYS))
     parser.add_argument("--kinds", default="edits,calls,prose,prose8")
     parser.add_argument("--most", type=int, default=12, help="requests of each kind")
-    parser.add_argument("--few", type=int, default=1, help="of each kind for `none` and `ngram`")
+    parser.add_argument("--few", type=int, default=1, help="of each kind for those")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--each", action="store_true", help="print each request's counts")
     given = parser.parse_args(argv)
     baseline: Path | None = given.baseline
+    drafter = ["-md", str(given.draft_model.resolve())] if given.draft_model else []
+    worker, native = [sys.executable, *_WORKER], [given.llama_server, "--no-webui"]
     commands = {
-        **{draft: [sys.executable, *_WORKER, draft] for draft in ("auto", "none", "ngram")},
-        "spec-default": [given.llama_server, "--no-webui", *given.llama_server_flags.split()],
+        "auto": [*worker, "auto", *drafter],
+        "none": [*worker, "none"],
+        "ngram": [*worker, "ngram"],
+        "model": [*worker, "model", *drafter],
+        "spec-default": [*native, *given.llama_server_flags.split()],
+        "spec-model": [*native, *drafter],
         "before": [f"{baseline and baseline.resolve()}/.venv/bin/python", *_WORKER, "auto"],
-    }  # fmt: skip
-    missing = {"spec-default": not given.llama_server, "before": baseline is None}
+    }
+    missing = {
+        "model": not drafter,
+        "spec-default": not given.llama_server,
+        "spec-model": not (given.llama_server and drafter),
+        "before": baseline is None,
+    }
     ways = [way for way in given.ways.split(",") if not missing.get(way)]
     for model in given.models:
         print(f"{Path(model).name}, {given.threads} threads, load {os.getloadavg()[0]:.1f}")

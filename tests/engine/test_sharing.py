@@ -64,9 +64,9 @@ def test_what_is_kept_of_prompts_is_bounded() -> None:
         run(engine)
         return backend.rows_computed - before
 
-    prompts = [[*PREFIX, number] for number in range(50, 55)]
-    assert [read(prompt) for prompt in prompts] == [21, 1, 1, 1, 1]
-    assert [read(prompt) for prompt in prompts[1:]] == [0] * 4
+    prompts = [[*PREFIX, number] for number in range(50, 59)]
+    assert [read(prompt) for prompt in prompts] == [21, 1, 1, 1, 1, 1, 1, 1, 1]
+    assert [read(prompt) for prompt in prompts[1:]] == [0] * 8
     assert read(prompts[0]) == 1
     assert read(prompts[0], prompt_logprobs=0) == 21
 

@@ -353,7 +353,7 @@ def test_made_cases(reason: str, case: Callable[..., CacheTrace], tmp_path: Path
     """Each has its reason, and its numbers fit together."""
     found = case(tmp_path) if case is disk_blocks else case()
     assert found.reason == reason, found
-    assert 0 <= found.cached_tokens <= found.known_tokens < found.prompt_tokens
+    assert 0 <= found.cached_tokens <= found.known_tokens <= found.prompt_tokens
     assert (found.source is None) == (found.cached_tokens == 0)
     assert found.why.endswith(".")
     assert "{" not in found.why

@@ -46,11 +46,11 @@ def test_plain_and_streamed(server: Server, path: str) -> None:
     first, second = (http.post(server.url + path, json=body).json() for _ in range(2))
     size = first["usage"]["prompt_tokens"]
     assert cached(first["usage"]) < 16  # a template's first words, at most
-    assert LEAST <= cached(second["usage"]) < size
+    assert LEAST <= cached(second["usage"]) <= size
     assert second["timings"]["cache_n"] == cached(second["usage"])
     assert second["timings"]["prompt_n"] == size - cached(second["usage"])
     streamed = events(server, path, {**body, "stream_options": {"include_usage": True}})
-    assert LEAST <= cached(streamed[-1]["usage"]) < size
+    assert LEAST <= cached(streamed[-1]["usage"]) <= size
     assert streamed[-2]["timings"]["cache_n"] == cached(streamed[-1]["usage"])
     assert events(server, path, body)[-1]["timings"]["cache_n"] >= LEAST
 
@@ -65,7 +65,7 @@ def test_copies_count_once(server: Server, path: str) -> None:
         first["timings"]["prompt_n"] + first["timings"]["cache_n"]
         == (first["usage"]["prompt_tokens"])
     )
-    assert LEAST <= cached(second["usage"]) < second["usage"]["prompt_tokens"]
+    assert LEAST <= cached(second["usage"]) <= second["usage"]["prompt_tokens"]
 
 
 TASK, THOUGHT, RESULT, LAST, OTHER = (
@@ -133,7 +133,7 @@ def test_several_prompts(server: Server) -> None:
     body = {"prompt": texts, "n": 2, **SAMPLING}
     server.post(body)
     usage = server.post(body).json()["usage"]
-    assert 2 * LEAST <= cached(usage) < usage["prompt_tokens"]
+    assert 2 * LEAST <= cached(usage) <= usage["prompt_tokens"]
 
 
 def test_while_it_is_not_known(server: Server) -> None:
@@ -145,7 +145,7 @@ def test_while_it_is_not_known(server: Server) -> None:
     *before, end, last = events(server, COMPLETIONS, body)
     assert before
     assert all("prompt_tokens_details" not in event["usage"] for event in before)
-    assert LEAST <= cached(end["usage"]) == cached(last["usage"]) < last["usage"]["prompt_tokens"]
+    assert LEAST <= cached(end["usage"]) == cached(last["usage"]) <= last["usage"]["prompt_tokens"]
 
 
 def test_jobs(server: Server) -> None:

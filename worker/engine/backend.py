@@ -169,7 +169,7 @@ class CacheShape(msgspec.Struct, frozen=True, kw_only=True):
     takes_back: int
     needs_rest: bool
     one_prompt: bool = False
-    num_ends: int = 4
+    num_ends: int = 8
 
 
 # Of the batch that was computed last, or logits that were kept, float32 [vocab_size].

@@ -249,7 +249,7 @@ class Engine:
         now = self._clock()
         ready = self.scheduler.admit(now)
         nobody_waits = len(ready) == len(self.scheduler.running)
-        deltas = self._begin(ready, now) if ready else []
+        deltas = self._begin(ready) if ready else []
         if deltas and nobody_waits:
             self.snapshot = self._take_snapshot()
             return deltas
@@ -267,9 +267,9 @@ class Engine:
         self.snapshot = self._take_snapshot()
         return deltas
 
-    def _begin(self, ready: list[Sequence], now: float) -> list[Delta]:
+    def _begin(self, ready: list[Sequence]) -> list[Delta]:
         """The first tokens of those whose prompts are known as a whole."""
-        deltas = list[Delta]()
+        deltas, now = list[Delta](), self._clock()
         for sequence in ready:
             row, sequence.end = sequence.end, None
             assert row is not None

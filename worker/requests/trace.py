@@ -29,7 +29,7 @@ Reason = Literal[
 
 # {n}: tokens that the cache gave; {at}: the message at hand, or the prompt.
 _WHY: dict[Reason, str] = {
-    "complete": "All of it came from the cache, but for the last token.",
+    "complete": "All of it came from the cache; at most its last token was read again.",
     "new_text": "All that was known came from the cache; what follows is new.",
     "first_time": "No recent prompt of this key begins like this one.",
     "prompt_changed": "{at} changed, and what follows was there before.",

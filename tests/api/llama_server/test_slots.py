@@ -61,14 +61,15 @@ def test_saved_erased_and_restored(saving: Server, folder: Path, tiny: Path) -> 
     restored = act(saving, 0, "restore", filename="a.bin")
     assert (restored["n_restored"], restored["n_read"]) == (saved["n_saved"], saved["n_written"])
     again = write(saving)
-    assert again["timings"]["cache_n"] == usual
+    assert usual - 128 < again["timings"]["cache_n"] <= usual
     assert again["content"] == first["content"]
     assert act(saving, 0, "save", filename="b.bin")["n_saved"] == saved["n_saved"]
     options = ("--ctx-size", "2048", "-np", "2", "--slot-save-path", str(folder))
     with serving("--model", tiny, *options) as other:
         act(other, 1, "restore", filename="a.bin")
         told = write(other, id_slot=1)
-        assert (told["timings"]["cache_n"], told["content"]) == (usual, first["content"])
+        assert told["content"] == first["content"]
+        assert usual - 128 < told["timings"]["cache_n"] <= usual
 
 
 # Prompts that a slot's file is good for: as it is, with more behind it, and with another end.
