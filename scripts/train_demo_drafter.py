@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -129,7 +130,8 @@ def main() -> None:
     rates = hit_rates(drafter, target, held_out)
     print("held-out hit rates of guesses in a row:", " ".join(f"{rate:.3f}" for rate in rates))
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    gguf_file.write_drafter(args.out, drafter, tokenizer)
+    vocabulary = partial(gguf_file.add_vocabulary, tokenizer=tokenizer)
+    gguf_file.write_drafter(args.out, drafter, "Demo drafter", vocabulary)
     print(f"wrote {args.out} ({args.out.stat().st_size} bytes)")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import gguf
@@ -48,7 +49,7 @@ def write(
 
     _add_shape(out, s)
     out.add_block_count(s.blocks)
-    _add_vocabulary(out, tokenizer)
+    add_vocabulary(out, tokenizer)
     out.add_chat_template(CHAT_TEMPLATE)
 
     for key, value in card.items():
@@ -61,17 +62,19 @@ def write(
     _write_tensors(out, model)
 
 
-def write_drafter(path: Path, drafter: DemoDrafter, tokenizer: Tokenizer) -> None:
+def write_drafter(
+    path: Path, drafter: DemoDrafter, name: str, add_vocabulary: Callable[[gguf.GGUFWriter], None]
+) -> None:
     """Write an EAGLE-3 drafter; embeddings and output are the model's."""
     out = gguf.GGUFWriter(path, "eagle3")
-    out.add_name("Demo drafter")
+    out.add_name(name)
     out.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
     out.add_quantization_version(gguf.GGML_QUANT_VERSION)
     _add_shape(out, drafter.shape)
     out.add_block_count(1)
     out.add_array("eagle3.target_layers", list(drafter.layers))
     out.add_uint32("eagle3.target_hidden_size", drafter.shape.embedding)
-    _add_vocabulary(out, tokenizer)
+    add_vocabulary(out)
     _write_tensors(out, drafter)
 
 
@@ -92,7 +95,8 @@ def _add_shape(out: gguf.GGUFWriter, s: Shape) -> None:
     out.add_rope_freq_base(s.rope_base)
 
 
-def _add_vocabulary(out: gguf.GGUFWriter, tokenizer: Tokenizer) -> None:
+def add_vocabulary(out: gguf.GGUFWriter, tokenizer: Tokenizer) -> None:
+    """Add the tokens, and what is said of them."""
     out.add_tokenizer_model("gpt2")
     out.add_tokenizer_pre(PRE)
     out.add_token_list(tokenizer.tokens)

@@ -32,13 +32,13 @@ def test_requests_are_counted(counted: Server) -> None:
     body = {"prompt": [1, *range(5, 45)], "max_tokens": 6, "ignore_eos": True, "temperature": 0}
     counted.post(body)
     usage = counted.post(body).json()["usage"]
-    assert usage["prompt_tokens_details"]["cached_tokens"] == 40
+    assert usage["prompt_tokens_details"]["cached_tokens"] == 41
     after = scrape(counted.url)
     grown = {name: after[name] - before.get(name, 0) for name in after}
     assert grown["worker_requests_totallength"] == 2
     assert grown["worker_prompt_tokens_total"] == 82
     assert grown["worker_tokens_generated_total"] == 12
-    assert grown["worker_prefix_hits_totalcells"] == 40
+    assert grown["worker_prefix_hits_totalcells"] == 41
     assert grown["worker_prompt_tokens_computed_total"] == 42
     assert grown["worker_prefix_queries_total"] == 82
     assert grown["worker_first_token_seconds_count"] == 2
