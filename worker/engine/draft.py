@@ -15,6 +15,7 @@ from typing import Literal
 import msgspec
 
 from worker.engine.cost import StepCost
+from worker.engine.credit import Credit
 from worker.engine.lookup import Lookup, Trail
 
 # Where a guess comes from: earlier text of the sequence, or a second model or heads.
@@ -93,6 +94,7 @@ class Draft:
     model_rate    share of a model's guesses that are right, the newest count most
     lookup        the index of its own text; None: that is not looked up
     trail         what it repeats
+    credit        what guesses from texts may cost
     num_drafted   guessed tokens whose rows were computed; num_accepted of them were right
     """
 
@@ -102,6 +104,7 @@ class Draft:
         "_marks",
         "_record",
         "_right",
+        "credit",
         "lookup",
         "model_rate",
         "num_accepted",
@@ -119,6 +122,7 @@ class Draft:
         self._expected = dict(self._right)
         self.lookup = Lookup() if looks_up else None
         self.trail = Trail()
+        self.credit = Credit()
         self.model_rate = record.model
         self.source: DraftSource = "text"
         self.tokens: list[int] = []
@@ -138,9 +142,15 @@ class Draft:
         """Forget what is guessed beyond `length` tokens."""
         del self.tokens[length:], self._marks[length:]
 
+    def verify(self, count: int, num_known: int, steps: float) -> None:
+        """So many tokens of the guess, which begins at num_known, cost so many steps, or would."""
+        if count and self.source == "text":
+            self.credit.note(self.tokens[:count], num_known, steps)
+
     def forget(self) -> None:
         """The sequence took tokens back: what was looked up of them is not there."""
         self.shorten(0)
+        self.credit.forget()
         if self.lookup is not None:
             self.lookup, self.trail = Lookup(), Trail()
 
@@ -199,11 +209,25 @@ def gains(chances: Ordered[float]) -> list[float]:
     return found
 
 
-def best_rows(gained: Ordered[float], streams: int, cost: StepCost, max_rows: int) -> int:
+def price(streams: int, rows: int, cost: StepCost) -> float:
+    """Tokens that all streams together lose in a step of so many rows more: in its time, at the
+    measured cost, they would write as many. 0 before any step was measured."""
+    alone = cost.decode(streams)
+    return streams * (cost.decode(streams + rows) / alone - 1) if alone else 0.0
+
+
+def best_rows(
+    gained: Ordered[float],
+    streams: int,
+    cost: StepCost,
+    max_rows: int,
+    most_lost: float = math.inf,
+) -> int:
     """How many of the guessed tokens, whose gains these are, best first, the coming step should
     verify.
 
     streams: sequences that get a row in any case, with a guess or without
+    most_lost: tokens that they may lose if all guesses are wrong, see `price`
     Compares the geometric mean of all sequences' tokens per second with and without, at the
     measured cost of a step of so many rows: one that copies does not make the others wait for
     more than it gains (proportional fairness; F. Kelly, 1997). Before any step was measured all
@@ -217,6 +241,6 @@ def best_rows(gained: Ordered[float], streams: int, cost: StepCost, max_rows: in
         if rows > _EVERY_NUMBER and rows % _BLOCK and count < len(gained):
             continue
         faster = gain - streams * math.log((cost.decode(rows) or 1.0) / alone)
-        if faster > most:
+        if faster > most and price(streams, count, cost) <= most_lost:
             best, most = count, faster
     return best

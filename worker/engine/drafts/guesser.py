@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from worker.engine.backend import Backend
 from worker.engine.cost import StepCost
+from worker.engine.credit import LEAST_PRICE
 from worker.engine.draft import (
     NO_LIMITS,
     WORTH,
@@ -21,6 +22,7 @@ from worker.engine.draft import (
     best_rows,
     gains,
     mean_gain,
+    price,
 )
 from worker.engine.drafts.assistant import AssistantBackend, AssistantDrafter
 from worker.engine.drafts.blocks import BlockDrafter
@@ -183,6 +185,7 @@ class Guesser:
             if draft is None:
                 continue
             draft.offer("text", [], [])
+            draft.credit.settle(sequence.tokens, sequence.num_known)
             # A step gives one more token than were guessed.
             room = min(sequence.limit, slot_cells) - sequence.num_known - 1
             room = min(room, self._takes_back)
@@ -197,23 +200,40 @@ class Guesser:
         is_trial = self._ask(drafted, len(streams), max_rows)
         for _, draft, room in drafted:
             draft.shorten(room)
-        promised = {
-            draft: gains(draft.chances())
-            for _, draft, _ in drafted
-            if not is_trial or draft.source == "model"
-        }
+        offered = [(s, d) for s, d, _ in drafted if not is_trial or d.source == "model"]
+        promised = self._gains(offered, len(streams), max_rows)
         gained = sorted(chain.from_iterable(promised.values()), reverse=True)
         if not gained:
             return [1] * len(streams)
         if is_trial:
             count = len(gained)
         else:
-            count = best_rows(gained, len(streams), self._cost, max_rows)
+            most_lost = sum(map(_most_lost, promised))
+            count = best_rows(gained, len(streams), self._cost, max_rows, most_lost)
             count = count or self._trial_rows(gained, max_rows - len(streams))
         bound = gained[count - 1] if count else math.inf
-        return _share_rows(
+        rows = _share_rows(
             [promised.get(s.draft, []) if s.draft else [] for s in streams], bound, count
         )
+        each = price(len(streams), count, self._cost) / max(1, count)
+        for sequence, taken in zip(streams, rows, strict=True):
+            if taken > 1 and sequence.draft is not None:
+                sequence.draft.verify(taken - 1, sequence.num_known, each * (taken - 1))
+        return rows
+
+    def _gains(
+        self, offered: list[tuple[Sequence, Draft]], streams: int, max_rows: int
+    ) -> dict[Draft, list[float]]:
+        """What the guesses gain that may be verified; those without credit are pretended to be."""
+        promised: dict[Draft, list[float]] = {}
+        for sequence, draft in offered:
+            gained = gains(draft.chances())
+            if draft.source == "model" or draft.credit.allows:
+                promised[draft] = gained
+            elif not draft.credit.is_open:
+                count = best_rows(gained, streams, self._cost, max_rows)
+                draft.verify(count, sequence.num_known, price(streams, count, self._cost))
+        return promised
 
     def _copy(self, sequence: Sequence, draft: Draft, lookup: Lookup, most: int) -> bool:
         """Offer what followed the longest run of tokens that ends here, if there is one."""
@@ -302,6 +322,11 @@ class Guesser:
         row = max(0.0, self._cost.decode(streams + added) - alone) / added
         guessed = drafter.seconds(asked, 2) - drafter.seconds(asked, 1)
         return min(1.0, (row + guessed / asked) / (alone / streams))
+
+
+def _most_lost(draft: Draft) -> float:
+    """Steps that its guess may cost. A model's guesses are tried in another way."""
+    return math.inf if draft.source == "model" else max(draft.credit.steps, LEAST_PRICE)
 
 
 def _share_rows(promised: Ordered[Ordered[float]], bound: float, count: int) -> list[int]:
