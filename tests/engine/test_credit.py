@@ -26,6 +26,15 @@ def test_what_was_right_is_paid_back(guess: list[int], right: int) -> None:
     assert credit.allows
 
 
+def test_what_a_step_took_is_charged() -> None:
+    """Not what was expected of it."""
+    credit = Credit()
+    credit.note([10, 0], 10, 1.5)
+    credit.charge(4.0)
+    credit.settle(TOKENS, 12)
+    assert credit.steps == STEPS + 1 - 4.0
+
+
 def test_a_pretended_guess_is_counted_when_its_tokens_are_known() -> None:
     """Step by step, until one differs or all were right."""
     credit = Credit()

@@ -121,6 +121,8 @@ class Scheduler:
         rows = plan.decode_rows + len(plan.padding)
         if plan.ahead_rows:  # nothing is chosen from them
             return
+        if self._guesser is not None and plan.decode_rows > len(plan.runs):
+            self._guesser.charge(plan.runs, seconds)
         self.cost.observe(rows, plan.prompt_rows, seconds, num_waiting=plan.num_waiting)
 
     def put_back(self, sequence: Sequence) -> None:

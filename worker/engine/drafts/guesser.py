@@ -221,6 +221,16 @@ class Guesser:
                 sequence.draft.verify(taken - 1, sequence.num_known, each * (taken - 1))
         return rows
 
+    def charge(self, runs: Ordered[tuple[Sequence, int]], seconds: float) -> None:
+        """A step with guesses took so long: what its rows cost is known now."""
+        streams = len(runs)
+        guessed = sum(count for _, count in runs) - streams
+        alone = self._cost.decode(streams)
+        each = streams * (seconds / alone - 1) / guessed if alone else 0.0
+        for sequence, count in runs:
+            if count > 1 and sequence.draft is not None and sequence.draft.source == "text":
+                sequence.draft.credit.charge(each * (count - 1))
+
     def _gains(
         self, offered: list[tuple[Sequence, Draft]], streams: int, max_rows: int
     ) -> dict[Draft, list[float]]:
