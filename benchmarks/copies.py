@@ -167,6 +167,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--llama-server-flags", default=_FLAGS)
     parser.add_argument("--baseline", type=Path, help="another checkout with its own .venv")
     parser.add_argument("--draft-model", type=Path, help="see benchmarks.pruned")
+    parser.add_argument("--spec-type", default="draft-simple", help="of it, for llama-server")
     parser.add_argument("--ways", default=",".join(_WAYS))
     parser.add_argument("--kinds", default="edits,calls,prose,prose8")
     parser.add_argument("--most", type=int, default=12, help="requests of each kind")
@@ -183,7 +184,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "ngram": [*worker, "ngram"],
         "model": [*worker, "model", *drafter],
         "spec-default": [*native, *given.llama_server_flags.split()],
-        "spec-model": [*native, *drafter],
+        "spec-model": [*native, *drafter, "--spec-type", given.spec_type],
         "before": [f"{baseline and baseline.resolve()}/.venv/bin/python", *_WORKER, "auto"],
     }
     missing = {

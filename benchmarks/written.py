@@ -2,8 +2,8 @@
 
     python -m benchmarks.written MODEL.gguf TEXTS.jsonl --tokens 60000
 
-Nobody asks: behind the words that begin a user's turn it writes a question, drawn at temperature 0.8,
-and answers it. A line is a list of token ids. The turns are ChatML's.
+Nobody asks: behind the words that begin a user's turn it writes a question, drawn at a temperature
+of 0.8, and answers it. A line is a list of token ids. The turns are ChatML's.
 """
 
 from __future__ import annotations

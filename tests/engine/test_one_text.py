@@ -147,6 +147,18 @@ def test_what_is_known_is_gone_on_with_in_wide_steps(prompt: list[int], read: li
     assert asked.read == read
 
 
+def test_copies_of_a_prompt_that_is_known() -> None:
+    """The slot of the one that read it is found, not that of a copy."""
+    asked = Asked()
+    for _ in range(2):
+        before = asked.backend.rows_computed
+        for name in "abc":
+            asked.engine.add(request(name, TEXT[:300], max_tokens=1))
+        while not asked.engine.is_idle:
+            asked.engine.step()
+    assert asked.backend.rows_computed == before
+
+
 def test_only_what_wide_steps_read_is_kept_as_a_whole() -> None:
     """Beside others a prompt goes on from all that is known, by another kernel."""
     asked = Asked()

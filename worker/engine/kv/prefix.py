@@ -92,12 +92,15 @@ class Prefixes:
         withheld = (0, "")
         for slot, num_known in self._knowers(running):
             limit = sequence.prompt.num_alike(slot.prompt, min(num_known, len(tokens)))
+            is_wider = best is not None and slot.num_wide > best.num_wide
             # Cheap tests first: most slots differ early, or cannot beat the best.
-            if limit <= most or slot.tokens[most] != tokens[most]:
+            if limit < most + (not is_wider):
+                continue
+            if limit > most and slot.tokens[most] != tokens[most]:
                 continue
             common = _num_common(slot.tokens[:limit], tokens[:limit])
             common = sequence.shareable(common)
-            if common > most and self._is_useful(slot, common):
+            if common >= most + (not is_wider) and self._is_useful(slot, common):
                 best, most = slot, common
             elif common > max(most, withheld[0]):
                 withheld = common, self._hindrance(slot, common)
