@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from worker.cache.state import Parts, SlotState
-from worker.engine.backend import Batch, CacheShape, Kernels
+from worker.engine.backend import Batch, CacheShape, Kernels, OutputRow
 from worker.engine.engine import Engine
 from worker.engine.request import GenerationParams, Prompt, Request
 
@@ -45,10 +45,10 @@ class NullBackend:
 
     def make_sampler(self, request: Request, resumption: Any = None) -> Any: ...
 
-    def sample(self, row: int, sampler: Any) -> int:
+    def sample(self, row: OutputRow, sampler: Any) -> int:
         return 5
 
-    def logits(self, row: int, drawn_by: Any = None) -> np.ndarray:
+    def logits(self, row: OutputRow, drawn_by: Any = None) -> np.ndarray:
         return np.zeros(self.vocab_size, np.float32)
 
     def ahead(self, sampler: Any) -> list[int]:

@@ -18,7 +18,7 @@ from tests.engine.driving import (
     tokens_of,
 )
 from tests.support.fakes import FakeBackend
-from worker.engine.backend import BatchError, OutOfCells
+from worker.engine.backend import BatchError, OutOfCells, OutputRow
 from worker.engine.draft import GuessLimits
 from worker.engine.drafts.guesser import Drafting
 from worker.engine.drafts.rounds import in_common
@@ -31,7 +31,7 @@ class Guessing(FakeBackend):
     errors = 0.0
     draw = random.Random()
 
-    def logits(self, row: int, drawn_by: Any = None) -> np.ndarray:
+    def logits(self, row: OutputRow, drawn_by: Any = None) -> np.ndarray:
         return np.roll(super().logits(row, drawn_by), int(self.draw.random() < self.errors))
 
 

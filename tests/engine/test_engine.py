@@ -9,7 +9,7 @@ import pytest
 
 from tests.engine.driving import engine_over, request, run, tokens_of
 from tests.support.fakes import END, FakeBackend, continuation
-from worker.engine.backend import BatchError, OutOfCells
+from worker.engine.backend import BatchError, OutOfCells, OutputRow
 from worker.engine.engine import Engine
 from worker.errors import RequestError
 
@@ -261,7 +261,7 @@ def test_scoring_counts_as_stall() -> None:
     class SlowScoring(FakeBackend):
         now: float
 
-        def logits(self, row: int, drawn_by: Any = None) -> np.ndarray:
+        def logits(self, row: OutputRow, drawn_by: Any = None) -> np.ndarray:
             self.now += 0.25
             return super().logits(row, drawn_by)
 
