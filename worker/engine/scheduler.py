@@ -176,7 +176,7 @@ class Scheduler:
 
     @property
     def _ready(self) -> list[Sequence]:
-        return [sequence for sequence in self.running if not sequence.num_missing]
+        return [s for s in self.running if s.end is not None and not s.num_missing]
 
     def _lone_of(self, plan: StepPlan) -> Sequence | None:
         """The only one with rows, if those without wait for it and whoever comes."""
@@ -342,7 +342,10 @@ class Scheduler:
     def _split(self, now: float) -> tuple[list[Sequence], list[Sequence], int]:
         """Running sequences whose turn it is, by account and by key, that wait for a token; those
         that have more to compute; and how many others wait for a token."""
-        active = [s for s in self.running if s.num_missing and not self.prefixes.is_following(s)]
+        is_following = self.prefixes.is_following
+        active = [
+            s for s in self.running if not is_following(s) and (s.end is None or s.num_missing)
+        ]
         lines = list[Sequence]()
         if self.order.has_batches:
             active, lines = self._apart(active)
