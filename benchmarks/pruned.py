@@ -12,6 +12,7 @@ import argparse
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import gguf
 
@@ -26,11 +27,8 @@ def write_pruned(model: Path, layers: Sequence[int], draft: Path) -> None:
     for field in source.fields.values():
         if field.name.startswith("GGUF.") or field.name == "general.architecture":
             continue
-        value, kind = field.contents(), field.types[0]
-        if field.name == f"{architecture}.block_count":
-            value = len(layers)
-        is_array = kind == gguf.GGUFValueType.ARRAY
-        out.add_key_value(field.name, value, kind, field.types[-1] if is_array else None)
+        is_count = field.name == f"{architecture}.block_count"
+        add_field(out, field, len(layers) if is_count else field.contents())
     places = {str(layer): place for place, layer in enumerate(layers)}
     for tensor in source.tensors:
         name = tensor.name
@@ -43,6 +41,13 @@ def write_pruned(model: Path, layers: Sequence[int], draft: Path) -> None:
     out.write_kv_data_to_file()
     out.write_tensors_to_file()
     out.close()
+
+
+def add_field(out: gguf.GGUFWriter, field: gguf.ReaderField, value: Any) -> None:
+    """Write a field of another file, with this value."""
+    kind = field.types[0]
+    is_array = kind == gguf.GGUFValueType.ARRAY
+    out.add_key_value(field.name, value, kind, field.types[-1] if is_array else None)
 
 
 def numbers(text: str) -> list[int]:

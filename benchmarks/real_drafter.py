@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import gguf
-import numpy as np
 import torch
 from gguf.quants import dequantize
 from torch import Tensor
 
+from benchmarks.pruned import add_field
 from scripts.demo_model import gguf_file, training
 from scripts.demo_model.drafter import DemoDrafter
 from scripts.demo_model.model import DemoModel, Shape
@@ -68,9 +68,7 @@ def add_vocabulary(out: gguf.GGUFWriter, file: gguf.GGUFReader) -> None:
     """Add the model's own."""
     for field in file.fields.values():
         if field.name.startswith("tokenizer.ggml."):
-            kind = field.types[0]
-            inner = field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
-            out.add_key_value(field.name, field.contents(), kind, inner)
+            add_field(out, field, field.contents())
 
 
 def main() -> None:
@@ -84,7 +82,6 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=60)
     given = parser.parse_args()
     torch.manual_seed(given.seed)
-    np.random.default_rng(given.seed)
     target, file = llama(given.model)
     drafter = DemoDrafter(target, tuple(map(int, given.layers.split(","))))
     texts = [json.loads(line) for line in given.texts.read_text().splitlines()]

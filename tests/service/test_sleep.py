@@ -68,6 +68,7 @@ def test_it_says_the_same(tiny: Path, tmp_path: Path, words: str) -> None:
         first, _ = said(server)
         again = said(server)
         assert again[0] == first
+        kept = set[int]()
         for _ in range(2):
             sleep(server)
             assert asleep(server)
@@ -75,7 +76,9 @@ def test_it_says_the_same(tiny: Path, tmp_path: Path, words: str) -> None:
             assert text == first
             assert (known > 0) == ("--cache-ram 0" not in words)
             assert known <= again[1]
+            kept.add(known)
             assert not asleep(server)
+        assert len(kept) == 1
 
 
 def test_heads_guess_again(tmp_path: Path) -> None:

@@ -209,11 +209,16 @@ def gains(chances: Ordered[float]) -> list[float]:
     return found
 
 
-def price(streams: int, rows: int, cost: StepCost) -> float:
-    """Tokens that all streams together lose in a step of so many rows more: in its time, at the
-    measured cost, they would write as many. 0 before any step was measured."""
+def loss(streams: int, seconds: float, cost: StepCost) -> float:
+    """Tokens that all streams together lose in a step that takes so long: as many they would write
+    in what it takes more than one without guesses. 0 before any step was measured."""
     alone = cost.decode(streams)
-    return streams * (cost.decode(streams + rows) / alone - 1) if alone else 0.0
+    return streams * (seconds / alone - 1) if alone else 0.0
+
+
+def price(streams: int, rows: int, cost: StepCost) -> float:
+    """What they lose where so many guessed rows are verified, at the measured cost."""
+    return loss(streams, cost.decode(streams + rows), cost)
 
 
 def best_rows(

@@ -21,6 +21,7 @@ from worker.engine.draft import (
     HitRates,
     best_rows,
     gains,
+    loss,
     mean_gain,
     price,
 )
@@ -225,8 +226,7 @@ class Guesser:
         """A step with guesses took so long: what its rows cost is known now."""
         streams = len(runs)
         guessed = sum(count for _, count in runs) - streams
-        alone = self._cost.decode(streams)
-        each = streams * (seconds / alone - 1) / guessed if alone else 0.0
+        each = loss(streams, seconds, self._cost) / guessed
         for sequence, count in runs:
             if count > 1 and sequence.draft is not None and sequence.draft.source == "text":
                 sequence.draft.credit.charge(each * (count - 1))

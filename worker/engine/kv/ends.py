@@ -32,17 +32,11 @@ class PromptEnds:
 
     def keep(self, sequence: Sequence, row: OutputRow) -> None:
         """The whole prompt is computed, and this is the row of its last token."""
-        slot, length = sequence.slot, sequence.num_prompt
-        if (
-            isinstance(row, np.ndarray)
-            or slot is None
-            or sequence.prompt.media
-            or sequence.num_known != length
-        ):
+        slot, length, known = sequence.slot, sequence.num_prompt, _identity(sequence)
+        if isinstance(row, np.ndarray) or slot is None or known is None:
             return
         if slot.length != length or not self._backend.kernels.is_whole(length, slot.num_wide):
             return
-        known = _identity(sequence)
         if known not in self._rows:
             self._rows[known] = self._backend.logits(row).copy()
         self._rows.move_to_end(known)
@@ -51,23 +45,22 @@ class PromptEnds:
 
     def find(self, sequence: Sequence) -> np.ndarray | None:
         """What is kept of this prompt, for a sequence that waits; None: nothing."""
-        if (
-            sequence.num_known != sequence.num_prompt
-            or sequence.prompt.media
-            or sequence.prompt_logprobs is not None
-            or sequence.is_suspect
-        ):
-            return None
         known = _identity(sequence)
-        if known in self._rows:
-            self._rows.move_to_end(known)
-        return self._rows.get(known)
+        if known is None or known not in self._rows:
+            return None
+        if sequence.prompt_logprobs is not None or sequence.is_suspect:
+            return None
+        self._rows.move_to_end(known)
+        return self._rows[known]
 
     def forget(self) -> None:
         """All of them."""
         self._rows.clear()
 
 
-def _identity(sequence: Sequence) -> _Known:
+def _identity(sequence: Sequence) -> _Known | None:
+    """None: it has more than a prompt of tokens."""
     prompt = sequence.prompt
+    if prompt.media or sequence.num_known != sequence.num_prompt:
+        return None
     return _Known(prompt.key, prompt.begin, sequence.tokens[: sequence.num_prompt].tobytes())

@@ -93,14 +93,15 @@ class Prefixes:
         for slot, num_known in self._knowers(running):
             limit = sequence.prompt.num_alike(slot.prompt, min(num_known, len(tokens)))
             is_wider = best is not None and slot.num_wide > best.num_wide
+            least = most if is_wider else most + 1
             # Cheap tests first: most slots differ early, or cannot beat the best.
-            if limit < most + (not is_wider):
+            if limit < least:
                 continue
             if limit > most and slot.tokens[most] != tokens[most]:
                 continue
             common = _num_common(slot.tokens[:limit], tokens[:limit])
             common = sequence.shareable(common)
-            if common >= most + (not is_wider) and self._is_useful(slot, common):
+            if common >= least and self._is_useful(slot, common):
                 best, most = slot, common
             elif common > max(most, withheld[0]):
                 withheld = common, self._hindrance(slot, common)
