@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from checks.real.values import GreedyText, Likeliest, ReferenceValues
-
-TAIL = math.log(0.001)  # greedy texts: less likely tokens are not compared
+from checks.real.values import TAIL, GreedyText, Likeliest, ReferenceValues
 
 
 class Distance:
@@ -25,10 +23,10 @@ class Distance:
             least = min(top.values())
             self.found.append(abs(top.get(self._pieces[token], least) - logprob))
 
-    def follow(self, greedy: GreedyText, choice: dict[str, Any], margin: float) -> int:
+    def follow(self, greedy: GreedyText, choice: dict[str, Any], values: ReferenceValues) -> int:
         """Compare an answer step by step, as long as it goes the reference's way; how long.
 
-        It may leave that way where the reference's own token is ahead by `margin` at most.
+        It may leave that way where the reference's own token is ahead by `values.margin` at most.
         """
         tokens, tops = choice["logprobs"]["tokens"], choice["logprobs"]["top_logprobs"]
         for place, step in enumerate(greedy.steps):
@@ -39,14 +37,17 @@ class Distance:
                 assert ended or self._pieces[step.ids[0]] == "", "it ended where nothing ends"
                 return place
             # Behind a sure token the others are next to impossible, and move more than prose does.
-            near = sum(logprob > TAIL for logprob in step.logprobs)
-            self.add(Likeliest(step.ids[:near], step.logprobs[:near]), tops[place])
+            if values.is_steady(step):
+                near = sum(logprob > TAIL for logprob in step.logprobs)
+                self.add(Likeliest(step.ids[:near], step.logprobs[:near]), tops[place])
             if tokens[place] != self._pieces[step.ids[0]]:
                 others = dict(
                     zip(map(self._pieces.__getitem__, step.ids), step.logprobs, strict=True)
                 )
                 ahead = step.logprobs[0] - others.get(tokens[place], -math.inf)
-                assert ahead <= margin, f"{tokens[place]!r} at {place}, which is behind by {ahead}"
+                assert ahead <= values.margin, (
+                    f"{tokens[place]!r} at {place}, which is behind by {ahead}"
+                )
                 return place + 1
         return len(greedy.steps)
 

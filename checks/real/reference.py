@@ -34,6 +34,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from checks.real.chats import CHATS
 from checks.real.texts import PROMPTS, texts
 from checks.real.tokenizing import byte_level, sentence_piece
+from checks.real.values import TAIL
 from checks.real.weights import GEMMA3, SMOLLM2, RealWeights
 
 HERE = Path(__file__).parent
@@ -44,6 +45,8 @@ LONG = ((100, 800), (2_000, 2_700))  # prompts that are parts of the text
 GREEDY_TOKENS = 64
 TOP = 5
 WINDOW = 512
+DISTURBANCE = 1e-3  # of a value: two steps of a number of 16 bits
+DISTURBED_PASSES = 16
 
 
 def blocks(model: RealWeights, width: int) -> int:
@@ -52,13 +55,16 @@ def blocks(model: RealWeights, width: int) -> int:
 
 
 @contextmanager
-def rounded(network: nn.Module, model: RealWeights) -> Iterator[None]:
-    """Inside, what each matrix multiplies is rounded to 8 bits."""
+def rounded(network: nn.Module, model: RealWeights, seed: int | None = None) -> Iterator[None]:
+    """Inside, what each matrix multiplies is rounded to 8 bits; with a seed after a disturbance."""
+    generator = torch.Generator().manual_seed(seed or 0)
 
     def hook(_: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         (values,) = given
         parts = values.unflatten(-1, (-1, blocks(model, values.shape[-1])))
         scale = parts.abs().amax(-1, keepdim=True).clamp(min=1e-12) / 127
+        if seed is not None:
+            parts = parts * (1 + DISTURBANCE * torch.randn(parts.shape, generator=generator))
         return (((parts / scale).round() * scale).flatten(-2),)
 
     hooks = [m.register_forward_pre_hook(hook) for m in network.modules() if type(m) is nn.Linear]
@@ -97,17 +103,34 @@ def top(rows: Tensor, places: list[int]) -> list[dict[str, list[Any]]]:
     ]
 
 
-def greedy(network: PreTrainedModel, prompt: list[int]) -> dict[str, Any]:
+def greedy(network: PreTrainedModel, model: RealWeights, prompt: list[int]) -> dict[str, Any]:
     """The likeliest continuation; its rows are computed once more in one pass without a cache."""
     with torch.inference_mode():
         whole = network.generate(
             torch.tensor([prompt]), do_sample=False, max_new_tokens=GREEDY_TOKENS,
             min_new_tokens=GREEDY_TOKENS, pad_token_id=0, eos_token_id=-1,
         )[0].tolist()  # fmt: skip
-    rows = torch.cat(list(logprobs(network, whole)))[len(prompt) - 1 : -1]
-    tokens = whole[len(prompt) :]
-    assert rows.argmax(-1).tolist() == tokens, "generate took another way"
-    return {"prompt": prompt, "steps": top(rows, list(range(GREEDY_TOKENS)))}
+
+    def rows() -> Tensor:
+        return torch.cat(list(logprobs(network, whole)))[len(prompt) - 1 : -1]
+
+    exact = rows()
+    assert exact.argmax(-1).tolist() == whole[len(prompt) :], "generate took another way"
+    values, ids = exact.topk(TOP)
+    near = values > TAIL
+    shifts = torch.zeros(GREEDY_TOKENS)
+    for seed in range(DISTURBED_PASSES):
+        with rounded(network, model, seed):
+            by = (rows().gather(-1, ids) - values).abs() * near
+        shifts = shifts.maximum(by.amax(-1))
+    steps = top(exact, list(range(GREEDY_TOKENS)))
+    return {
+        "prompt": prompt,
+        "steps": [
+            step | {"shift": round(shift, 4)}
+            for step, shift in zip(steps, shifts.tolist(), strict=True)
+        ],
+    }
 
 
 def scored(network: PreTrainedModel, ids: list[int]) -> tuple[Tensor, Tensor]:
@@ -178,7 +201,7 @@ def values_of(model: RealWeights) -> dict[str, Any]:
         "positions": positions(),
         "scores": top(exact[1], list(range(POSITIONS))),
         "differences": differences,
-        "greedy": [greedy(network, prompt) for prompt in prompts],
+        "greedy": [greedy(network, model, prompt) for prompt in prompts],
         "chats": chats,
     }
 

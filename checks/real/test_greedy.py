@@ -34,7 +34,7 @@ def write(
         answers = list(pool.map(ask, chosen))
     found = real.comparison()
     followed = [
-        found.follow(greedy, answer["choices"][0], real.values.margin)
+        found.follow(greedy, answer["choices"][0], real.values)
         for greedy, answer in zip(chosen, answers, strict=True)
     ]
     found.check(real.values)

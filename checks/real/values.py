@@ -4,22 +4,31 @@ Where the tolerances come from: llama.cpp rounds what a matrix multiplies to 8 b
 does not. `differences["rounded"]` is how far the reference itself moves when it rounds so, and what
 is allowed is a small multiple of that: kernels round in other orders, and attention reads cells of
 16 bits.
+
+A step of a greedy text that such rounding alone moves further than that is on an edge between two
+ways, and is not compared.
 """
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import msgspec
 
 HERE = Path(__file__).parent
+TAIL = math.log(0.001)  # greedy texts: less likely tokens are not compared
 
 
 class Likeliest(msgspec.Struct, frozen=True):
-    """The likeliest tokens after a prefix, likeliest first."""
+    """The likeliest tokens after a prefix, likeliest first.
+
+    shift: nats that rounding in other ways moved one of them by at most; 0 where not measured
+    """
 
     ids: list[int]
     logprobs: list[float]
+    shift: float = 0.0
 
 
 class GreedyText(msgspec.Struct, frozen=True):
@@ -61,6 +70,10 @@ class ReferenceValues(msgspec.Struct, frozen=True):
     def largest_tolerance(self) -> float:
         """The same for any one of them."""
         return 2.5 * self.differences["rounded"].largest
+
+    def is_steady(self, step: Likeliest) -> bool:
+        """Whether rounding moves the step no further than it moves the text."""
+        return step.shift <= self.differences["rounded"].largest
 
     @property
     def margin(self) -> float:
