@@ -217,13 +217,26 @@ def test_a_hiccup_is_forgotten() -> None:
     assert cost.decode(4) == 1.0
 
 
-def test_trials_become_rarer() -> None:
-    """What never pays is tried in a few steps of a thousand; what paid is tried sooner again."""
-    trial, tried = Trial(), 0
-    for _ in range(2000):
-        if trial.is_due():
-            trial.count_step()
-            tried += 1
-    assert 4 < tried < 20
-    trial.reset()
-    assert sum(trial.is_due() for _ in range(65)) > 0
+@pytest.mark.parametrize(("each", "before"), [(0.1, 0.0), (0.9, 5.0), (3.0, 20.0)])
+def test_trials_take_a_share(each: float, before: float) -> None:
+    """What never pays is tried again and again, and takes a small share of all steps."""
+    trial, taken, tried = Trial(10.0), 0.0, 0
+    for _ in range(20_000):
+        trial.wait()
+        is_new = not tried % 4
+        if not trial.is_due(each, before if is_new else 0.0, 4):
+            continue
+        spent = each + before * is_new
+        trial.charge(spent)
+        trial.count_step()
+        taken, tried = taken + spent, tried + 1
+    assert 10 < tried
+    assert 180 < taken < 215  # ten, and 1 %
+
+
+def test_a_trial_that_costs_too_much_waits() -> None:
+    """A prompt that takes longer to read than was saved is not read for a trial."""
+    trial = Trial(2.0)
+    assert trial.is_due(0.5, 0.0, 4)
+    assert not Trial(2.0).is_due(0.5, 1.0, 4)
+    assert Trial(2.0).is_due(0.5, 1.5)

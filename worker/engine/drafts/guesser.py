@@ -37,49 +37,57 @@ from worker.engine.sequence import Sequence
 # Guesses of a draft model: each token costs a round, so there are fewer than from the text. A block
 # of them costs one.
 _LENGTHS = (1, 2, 3, 4, 5, 7, 10, 15)
-# A trial: so many sequences verify so many tokens.
-_TRIED_SEQUENCES, _TRIED_LENGTH = 4, 3
+# A trial: so many sequences verify a token of the model's; so many are verified from the text.
+_TRIED_SEQUENCES, _TRIED_TEXT = 4, 3
 # Reading a prompt for a trial may take this share of the time that its answer takes.
 _READING = 0.1
 # Nobody knows how long an answer becomes; it is taken for no longer than this.
 _LONG_ANSWER = 256
 # Text is looked up and judged in any case. Rows are tried where that was right so often.
 _GOOD_TEXT = 0.5
-# Steps of the first trial, and of each further one.
-_FIRST_STEPS, _STEPS = 4, 2
-# Steps between two trials: twice as many after each one that did not pay.
-_PAUSE, _LONGEST_PAUSE = 64, 1024
+# Steps of a trial of a model's guesses: so many show something.
+_STEPS = 4
+# What trials may take, in steps without guesses: that much at first, then this share of all steps,
+# of which so much can be saved for a long prompt. Guesses that are right give back this share of what
+# they save: a trial of what pays goes on, one of what takes as much as it saves ends.
+_FIRST_MODEL, _FIRST_TEXT, _GIVEN_BACK = 10.0, 2.0, 0.5
+_SHARE, _MOST_SAVED = 0.01, 32.0
 
 
 class Trial:
-    """When what does not pay is tried: a few steps at the start, then a few after each pause.
+    """When what does not pay is tried: where it takes no more than a small share of the time.
 
     Texts change, machines change, and one bad measurement must not count for ever.
     """
 
-    def __init__(self) -> None:
-        self._left = _FIRST_STEPS
-        self._pause = _PAUSE
-        self._wait = 0  # steps until the next trial
+    def __init__(self, steps: float) -> None:
+        """steps: what it may take at first, in steps without guesses"""
+        self._saved = steps
+        self._left = 0  # steps of the one that has begun
 
-    def is_due(self) -> bool:
-        """Whether the coming step, which has nothing that pays, shall try."""
-        if not self._left:
-            self._wait -= 1
-            if self._wait <= 0:
-                self._left = _STEPS
-        return self._left > 0
+    def wait(self) -> None:
+        """A step begins that has nothing that pays."""
+        self._saved = min(_MOST_SAVED, self._saved + _SHARE)
+
+    def is_due(self, each: float, before: float = 0.0, steps: int = 1) -> bool:
+        """Whether the coming step shall try.
+
+        each: what a step takes; before: what comes before the first; steps: of a whole trial
+        """
+        needed = before + each * (1 if self._left else steps)
+        if self._saved < needed:
+            self._left = 0
+            return False
+        self._left = self._left or steps
+        return True
+
+    def charge(self, steps: float) -> None:
+        """That much was taken; or given back, if it is negative."""
+        self._saved -= steps
 
     def count_step(self) -> None:
         """A step tried."""
         self._left -= 1
-        if not self._left:
-            self._wait = self._pause
-            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-
-    def reset(self) -> None:
-        """No trial is needed now: the step has what pays. What is left of one comes later."""
-        self._wait = self._pause = _PAUSE
 
 
 class Drafting(NamedTuple):
@@ -148,7 +156,9 @@ class Guesser:
             self.rounds.longest = min(self.rounds.longest, limits.longest or self.rounds.longest)
             self.rounds.least = limits.least
         self._record = HitRates()
-        self._trials = {"text": Trial(), "model": Trial()}
+        self._clock = clock
+        self._trials = {"text": Trial(_FIRST_TEXT), "model": Trial(_FIRST_MODEL)}
+        self._tried: list[tuple[Draft, int]] = []  # of the model, with the right guesses before
 
     def new_draft(self, sequence: Sequence) -> Draft | None:
         """For a sequence that begins; None: nothing is guessed for it.
@@ -211,7 +221,7 @@ class Guesser:
         else:
             most_lost = sum(map(_most_lost, promised))
             count = best_rows(gained, len(streams), self._cost, max_rows, most_lost)
-            count = count or self._trial_rows(gained, max_rows - len(streams))
+            count = count or self._trial_rows(gained, len(streams), max_rows)
         bound = gained[count - 1] if count else math.inf
         rows = _share_rows(
             [promised.get(s.draft, []) if s.draft else [] for s in streams], bound, count
@@ -266,11 +276,16 @@ class Guesser:
         draft.offer("text", found, list(range(trail.same, trail.same + len(found))))
         return bool(found)
 
-    def _trial_rows(self, gained: Ordered[float], room: int) -> int:
+    def _trial_rows(self, gained: Ordered[float], streams: int, max_rows: int) -> int:
         """Rows of a trial with guesses from the text, which do not promise to pay."""
-        trial, count = self._trials["text"], min(_TRIED_LENGTH, len(gained), room)
-        if gained[0] < math.log1p(_GOOD_TEXT) or count <= 0 or not trial.is_due():
+        trial, count = self._trials["text"], min(_TRIED_TEXT, len(gained), max_rows - streams)
+        if gained[0] < math.log1p(_GOOD_TEXT) or count <= 0:
             return 0
+        trial.wait()
+        lost = price(streams, count, self._cost) / streams
+        if not trial.is_due(lost):
+            return 0
+        trial.charge(lost)
         trial.count_step()
         return count
 
@@ -288,22 +303,33 @@ class Guesser:
             if sum(draft.chances()) < mean_gain(draft.model_rate, longest)
         ]
         length = self._best_length(drafter, asked, streams, max_rows) if asked else 0
-        trial = self._trials["model"]
         if length:
-            trial.reset()
             drafter.guess(asked, length, self._floor(drafter, len(asked), streams, length))
             return False
-        if not asked or not trial.is_due():
-            return False
+        return self._try(drafter, asked[: max(0, max_rows - streams)], streams)
+
+    def _try(self, drafter: Rounds[Any, Any], asked: Ordered[Sequence], streams: int) -> bool:
+        """Have the draft model guess a token for some of these, if that is due; whether it did."""
+        trial, alone = self._trials["model"], self._cost.decode(streams)
+        right = sum(draft.num_accepted - before for draft, before in self._tried)
+        trial.charge(-_GIVEN_BACK * right / streams)
+        self._tried = []
+        trial.wait()
         token = alone / streams
         asked = [s for s in asked if _reading_s(drafter, [s]) <= _READING * _tokens_left(s) * token]
-        asked = asked[: max(0, min(_TRIED_SEQUENCES, max_rows - streams))]
-        if not asked:
+        asked = asked[:_TRIED_SEQUENCES]
+        verified = price(streams, len(asked), self._cost) / streams
+        each = drafter.seconds(len(asked), 1) / alone + verified
+        if not asked or not trial.is_due(each, _reading_s(drafter, asked) / alone, _STEPS):
             return False
-        length = min(_TRIED_LENGTH, drafter.longest, (max_rows - streams) // len(asked))
-        drafter.guess(asked, length, 0.0)
-        if not any(s.draft is not None and s.draft.source == "model" for s in asked):
+        started = self._clock()
+        drafter.guess(asked, 1, 0.0)
+        trial.charge((self._clock() - started) / alone)
+        drafts = [s.draft for s in asked if s.draft is not None and s.draft.source == "model"]
+        if not drafts:
             return False  # it still reads
+        self._tried = [(draft, draft.num_accepted) for draft in drafts]
+        trial.charge(verified)
         trial.count_step()
         return True
 
