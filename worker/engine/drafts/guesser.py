@@ -52,6 +52,8 @@ _STEPS = 4
 # they save: a trial of what pays goes on, one of what takes as much as it saves ends.
 _FIRST_MODEL, _FIRST_TEXT, _GIVEN_BACK = 10.0, 2.0, 0.5
 _SHARE, _MOST_SAVED = 0.01, 32.0
+# A trial is far off while less than this share of what it takes is saved.
+_NEAR = 0.9
 
 
 class Trial:
@@ -63,7 +65,13 @@ class Trial:
     def __init__(self, steps: float) -> None:
         """steps: what it may take at first, in steps without guesses"""
         self._saved = steps
+        self._needed = 0.0  # by the next one, without what comes before
         self._left = 0  # steps of the one that has begun
+
+    @property
+    def is_far(self) -> bool:
+        """Whether none will be due for many steps."""
+        return not self._left and self._saved < _NEAR * self._needed
 
     def wait(self) -> None:
         """A step begins that has nothing that pays."""
@@ -74,12 +82,11 @@ class Trial:
 
         each: what a step takes; before: what comes before the first; steps: of a whole trial
         """
-        needed = before + each * (1 if self._left else steps)
-        if self._saved < needed:
-            self._left = 0
-            return False
-        self._left = self._left or steps
-        return True
+        if self._saved >= before + each * (1 if self._left else steps):
+            self._left = self._left or steps
+            return True
+        self._left, self._needed = 0, each * steps
+        return False
 
     def charge(self, steps: float) -> None:
         """That much was taken; or given back, if it is negative."""
@@ -206,9 +213,9 @@ class Guesser:
             if draft.lookup is not None:
                 most = min(room, self._longest_text)
                 is_found |= self._copy(sequence, draft, draft.lookup, most)
-        if not is_found and self.rounds is None:
-            return [1] * len(streams)  # most steps of a text that does not repeat itself
         is_trial = self._ask(drafted, len(streams), max_rows)
+        if not is_found and not any(draft.tokens for _, draft, _ in drafted):
+            return [1] * len(streams)  # most steps of a text that does not repeat itself
         for _, draft, room in drafted:
             draft.shorten(room)
         offered = [(s, d) for s, d, _ in drafted if not is_trial or d.source == "model"]
@@ -295,6 +302,9 @@ class Guesser:
         drafter, alone = self.rounds, self._cost.decode(streams)
         if drafter is None or drafter.is_broken or not alone:
             return False
+        if drafter.rests:
+            self._wait(drafter)
+            return False
         longest = drafter.longest
         asked = [
             s
@@ -308,19 +318,25 @@ class Guesser:
             return False
         return self._try(drafter, asked[: max(0, max_rows - streams)], streams)
 
+    def _wait(self, drafter: Rounds[Any, Any]) -> None:
+        """A step begins in which no guess of the draft model promises to pay."""
+        self._trials["model"].wait()
+        drafter.rests = self._trials["model"].is_far
+
     def _try(self, drafter: Rounds[Any, Any], asked: Ordered[Sequence], streams: int) -> bool:
         """Have the draft model guess a token for some of these, if that is due; whether it did."""
         trial, alone = self._trials["model"], self._cost.decode(streams)
         right = sum(draft.num_accepted - before for draft, before in self._tried)
         trial.charge(-_GIVEN_BACK * right / streams)
         self._tried = []
-        trial.wait()
+        self._wait(drafter)
         token = alone / streams
         asked = [s for s in asked if _reading_s(drafter, [s]) <= _READING * _tokens_left(s) * token]
         asked = asked[:_TRIED_SEQUENCES]
         verified = price(streams, len(asked), self._cost) / streams
         each = drafter.seconds(len(asked), 1) / alone + verified
         if not asked or not trial.is_due(each, _reading_s(drafter, asked) / alone, _STEPS):
+            drafter.rests = trial.is_far
             return False
         started = self._clock()
         drafter.guess(asked, 1, 0.0)

@@ -128,8 +128,8 @@ class HeadDrafter(Rounds[HeadSlot, HeadBackend]):
     """Guesses by the model's heads.
 
     The model's hidden states are there only when it computes a token, so they are kept until the
-    heads are asked. Where the model did not compute the tokens, as in a state that came back from
-    memory, the heads begin in the middle: they see what follows only.
+    heads are asked. Where none were kept, as of a state that came back from memory or while nobody
+    would have asked for long, the heads begin in the middle: they see what follows only.
     """
 
     slot = HeadSlot
@@ -149,22 +149,23 @@ class HeadDrafter(Rounds[HeadSlot, HeadBackend]):
 
     def note(self, runs: Iterable[tuple[Sequence, int]], tokens: np.ndarray) -> None:
         """Keep the model's states of these rows. tokens: int32 [rows]"""
-        if self.is_broken:
+        if self.is_broken or self.rests:
             return
         self._calls += 1
         states = self._backend.model_hidden_state(len(tokens))
         runs = list(runs)
         running = {sequence.draft for sequence, _ in runs if sequence.draft is not None}
-        first = 0
+        first, grown = 0, list[HeadSlot]()
         for sequence, count in runs:
             if sequence.draft is not None:
                 held, known = self._place(sequence, running)
                 if known < count:
                     rows = slice(first + known, first + count)
                     held.add(tokens[rows], states[rows].copy())
+                    grown.append(held)
             first += count
         if states.shape[1] != self._width:
-            self._encode([held for held in self._held if self._is_due(held.waiting)])
+            self._encode([held for held in grown if self._is_due(held.waiting)])
         self._bound(running)
 
     def _is_due(self, waiting: list[np.ndarray]) -> bool:

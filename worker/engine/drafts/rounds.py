@@ -89,6 +89,7 @@ class Rounds(Generic[Held, BackendT]):
     cost      seconds of a round, in which each sequence gets one more token, by sequences
     read_row  seconds for each token that is read before; None: not measured yet
     is_broken the guesses could not be computed; nobody asks for any again
+    rests     nobody will ask for many steps, as guesses do not pay: nothing is kept for them
     """
 
     longest = 7
@@ -114,6 +115,7 @@ class Rounds(Generic[Held, BackendT]):
         self.cost = StepCost()
         self.read_row: float | None = None
         self.is_broken = False
+        self.rests = False
 
     def use(self, backend: BackendT) -> None:
         """Go on with another one of the same model and options, which is empty."""
