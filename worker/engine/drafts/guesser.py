@@ -48,8 +48,8 @@ _GOOD_TEXT = 0.5
 # Steps of a trial of a model's guesses: so many show something.
 _STEPS = 4
 # What trials may take, in steps without guesses: that much at first, then this share of all steps,
-# of which so much can be saved for a long prompt. Guesses that are right give back this share of what
-# they save: a trial of what pays goes on, one of what takes as much as it saves ends.
+# of which so much can be saved for a long prompt. Guesses that are right give back this share of
+# what they save: a trial of what pays goes on, one of what takes as much as it saves ends.
 _FIRST_MODEL, _FIRST_TEXT, _GIVEN_BACK = 10.0, 2.0, 0.5
 _SHARE, _MOST_SAVED = 0.01, 32.0
 # A trial is far off while less than this share of what it takes is saved.
