@@ -240,3 +240,13 @@ def test_a_trial_that_costs_too_much_waits() -> None:
     assert trial.is_due(0.5, 0.0, 4)
     assert not Trial(2.0).is_due(0.5, 1.0, 4)
     assert Trial(2.0).is_due(0.5, 1.5)
+
+
+def test_one_bad_measurement_of_a_trial() -> None:
+    """A machine that slept for an hour meanwhile: it is tried again some thousand steps later."""
+    trial, waited = Trial(10.0), 0
+    trial.charge(500_000)
+    while not trial.is_due(125_000.0, 0.0, 4):
+        trial.wait()
+        waited += 1
+    assert waited < 10_000

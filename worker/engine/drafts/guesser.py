@@ -47,11 +47,11 @@ _LONG_ANSWER = 256
 _GOOD_TEXT = 0.5
 # Steps of a trial of a model's guesses: so many show something.
 _STEPS = 4
-# What trials may take, in steps without guesses: that much at first, then this share of all steps,
-# of which so much can be saved for a long prompt. Guesses that are right give back this share of
+# What trials may take, in steps without guesses: that much at first, then this share of all steps.
+# So much can be saved for a long prompt, or be owed. Guesses that are right give back this share of
 # what they save: a trial of what pays goes on, one of what takes as much as it saves ends.
 _FIRST_MODEL, _FIRST_TEXT, _GIVEN_BACK = 10.0, 2.0, 0.5
-_SHARE, _MOST_SAVED = 0.01, 32.0
+_SHARE, _MOST = 0.01, 32.0
 # A trial is far off while less than this share of what it takes is saved.
 _NEAR = 0.9
 
@@ -75,22 +75,22 @@ class Trial:
 
     def wait(self) -> None:
         """A step begins that has nothing that pays."""
-        self._saved = min(_MOST_SAVED, self._saved + _SHARE)
+        self._saved = min(_MOST, self._saved + _SHARE)
 
     def is_due(self, each: float, before: float = 0.0, steps: int = 1) -> bool:
         """Whether the coming step shall try.
 
         each: what a step takes; before: what comes before the first; steps: of a whole trial
         """
-        if self._saved >= before + each * (1 if self._left else steps):
+        if self._saved >= min(_MOST, before + each * (1 if self._left else steps)):
             self._left = self._left or steps
             return True
-        self._left, self._needed = 0, each * steps
+        self._left, self._needed = 0, min(_MOST, each * steps)
         return False
 
     def charge(self, steps: float) -> None:
         """That much was taken; or given back, if it is negative."""
-        self._saved -= steps
+        self._saved = max(-_MOST, self._saved - steps)
 
     def count_step(self) -> None:
         """A step tried."""
@@ -302,8 +302,13 @@ class Guesser:
         drafter, alone = self.rounds, self._cost.decode(streams)
         if drafter is None or drafter.is_broken or not alone:
             return False
+        trial = self._trials["model"]
+        right = sum(draft.num_accepted - before for draft, before in self._tried)
+        trial.charge(-_GIVEN_BACK * right / streams)
+        self._tried = []
         if drafter.rests:
-            self._wait(drafter)
+            trial.wait()
+            drafter.rests = trial.is_far
             return False
         longest = drafter.longest
         asked = [
@@ -318,18 +323,10 @@ class Guesser:
             return False
         return self._try(drafter, asked[: max(0, max_rows - streams)], streams)
 
-    def _wait(self, drafter: Rounds[Any, Any]) -> None:
-        """A step begins in which no guess of the draft model promises to pay."""
-        self._trials["model"].wait()
-        drafter.rests = self._trials["model"].is_far
-
     def _try(self, drafter: Rounds[Any, Any], asked: Ordered[Sequence], streams: int) -> bool:
         """Have the draft model guess a token for some of these, if that is due; whether it did."""
         trial, alone = self._trials["model"], self._cost.decode(streams)
-        right = sum(draft.num_accepted - before for draft, before in self._tried)
-        trial.charge(-_GIVEN_BACK * right / streams)
-        self._tried = []
-        self._wait(drafter)
+        trial.wait()
         token = alone / streams
         asked = [s for s in asked if _reading_s(drafter, [s]) <= _READING * _tokens_left(s) * token]
         asked = asked[:_TRIED_SEQUENCES]
