@@ -27,7 +27,7 @@ from checks.drafts.steps import (
 from tests.support.answers import COMPLETIONS, EXACT, answer, bodies, check_same
 from tests.support.metrics import scrape
 from tests.support.models import drafters
-from tests.support.programs.processes import ended, serving
+from tests.support.programs.processes import ended, guessing
 from worker.demo import MODEL_PATH
 
 LONGEST = 3  # llama-server's default
@@ -128,10 +128,7 @@ def test_the_same_without_it(
     workers = (("--draft", "none"), ("--draft", "model", "-md", drafter))
     apart = 0.0
     with ExitStack() as stack, ThreadPoolExecutor(2 * TOGETHER) as pool:
-        servers = [
-            stack.enter_context(serving(*options, *more, step_seconds=0, env={"FREE_GUESSES": "1"}))
-            for more in workers
-        ]
+        servers = [stack.enter_context(guessing(*options, *more)) for more in workers]
         for first in range(0, REQUESTS, TOGETHER):
             asked: list[tuple[str, dict[str, Any]]] = []
             for number in range(first, first + TOGETHER):

@@ -17,7 +17,7 @@ from tests.support.metrics import scrape
 from tests.support.models import drafters, ggufs
 from tests.support.models.adapters import write_lora
 from tests.support.models.heads import WRITERS
-from tests.support.programs.processes import Server, ended, serving
+from tests.support.programs.processes import Server, ended, guessing, serving
 from worker.demo import MODEL_PATH
 
 BODY: dict[str, Any] = {
@@ -28,7 +28,7 @@ BODY: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def drafted(tiny: Path) -> Generator[Server]:
     """A model that drafts for itself."""
-    with serving("--model", tiny, "--draft-model", tiny, "-c", "2048", "-t", "1") as server:
+    with guessing("--model", tiny, "--draft-model", tiny, "-c", "2048", "-t", "1") as server:
         yield server
 
 
@@ -54,7 +54,7 @@ def test_an_eagle_drafter(tmp_path: Path) -> None:
     """It guesses beside its model; commands say for which one it is, and that it fits."""
     target = drafters.write_target(tmp_path / "target.gguf")
     eagle = drafters.write_eagle(tmp_path / "eagle.gguf")
-    with serving("--model", target, "-md", eagle, "--draft", "model", "-c", "2048") as server:
+    with guessing("--model", target, "-md", eagle, "--draft", "model", "-c", "2048") as server:
         timings = [server.post(BODY).json()["timings"] for _ in range(3)]
         assert sum(found["draft_n_accepted"] for found in timings) > 0
         assert http.get(f"{server.url}/info").json()["draft_model"] == "eagle"
@@ -71,7 +71,7 @@ def test_a_dflash_drafter(tmp_path: Path) -> None:
     target = drafters.write_target(tmp_path / "target.gguf", marked=True, noise=0.9)
     dflash = drafters.write_dflash(tmp_path / "dflash.gguf")
     words = ("-md", dflash, "--spec-type", "draft-dflash", "-c", "2048", "-np", "2")
-    with serving("--model", target, *words) as server:
+    with guessing("--model", target, *words) as server:
         info = http.get(f"{server.url}/info").json()
         assert (info["draft"], info["draft_model"]) == ("model", "dflash")
         for _ in range(2):
@@ -92,7 +92,7 @@ def test_an_assistant(tmp_path: Path) -> None:
     target = drafters.write_gemma4(tmp_path / "target.gguf")
     assistant = drafters.write_assistant(tmp_path / "assistant.gguf")
     words = ("-md", assistant, "--spec-type", "draft-mtp", "-c", "2048", "-np", "2")
-    with serving("--model", target, *words) as server:
+    with guessing("--model", target, *words) as server:
         info = http.get(f"{server.url}/info").json()
         assert (info["draft"], info["draft_model"]) == ("model", "assistant")
         for _ in range(2):
@@ -129,7 +129,7 @@ def test_an_eagle_drafter_and_all_that_befalls_a_model(tmp_path: Path) -> None:
     def replies(*who: str | Path) -> list[tuple[str, int]]:
         """Texts, and draft tokens that were accepted."""
         found: list[tuple[str, int]] = []
-        with serving(*options, *who, step_seconds=0, env={"FREE_GUESSES": "1"}) as server:
+        with guessing(*options, *who) as server:
 
             def say(**more: Any) -> int:
                 body = BODY | {"n_predict": 60, "id_slot": 1} | more
@@ -189,7 +189,7 @@ def test_a_drafter_of_another_model_is_refused(
 def test_heads(who: str, told: str, tmp_path: Path) -> None:
     """A file's own heads guess, alone or by default beside the text, and replies count it."""
     path = WRITERS["qwen35"](tmp_path / "m.gguf")
-    with serving("--model", path, "--draft", who, "-c", "2048", "-t", "1") as server:
+    with guessing("--model", path, "--draft", who, "-c", "2048", "-t", "1") as server:
         timings = [server.post(BODY).json()["timings"] for _ in range(3)]
         assert sum(found["draft_n_accepted"] for found in timings) > 0
         info = http.get(f"{server.url}/info").json()

@@ -26,7 +26,7 @@ from tests.support.models.embedders import Embedder
 from tests.support.models.heads import WRITERS
 from tests.support.models.projectors import png, write_llava
 from tests.support.programs.managers import accepts, manager
-from tests.support.programs.processes import Server, serving, until
+from tests.support.programs.processes import Server, guessing, serving, until
 from worker.isolation import sandbox
 from worker.service.app import APIS
 
@@ -85,7 +85,7 @@ def test_heads_guess_again(tmp_path: Path) -> None:
     """The file's own heads, and a model that cannot go back."""
     path = WRITERS["qwen35"](tmp_path / "m.gguf")
     body = {"prompt": [1, *range(5, 25)], "max_tokens": 60, "temperature": 0, "ignore_eos": True}
-    with serving("--model", path, "--draft", "mtp", *CELLS) as server:
+    with guessing("--model", path, "--draft", "mtp", *CELLS) as server:
         sleep(server)
         replies = [server.post(body).json() for _ in range(3)]
         assert sum(reply["timings"]["draft_n_accepted"] for reply in replies) > 0

@@ -215,6 +215,12 @@ def serving(
         yield server.wait_until_ready()
 
 
+def guessing(*arguments: str | Path) -> contextlib.AbstractContextManager[Server]:
+    """A ready server that takes guesses for free, so that it makes them however busy the machine
+    is."""
+    return serving(*arguments, step_seconds=0, env={"FREE_GUESSES": "1"})
+
+
 def ended(
     *arguments: str | Path, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
