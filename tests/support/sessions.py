@@ -164,10 +164,17 @@ class Session:
         self.store: Store | None = None
         if kept_bytes and self.backend.state_form is not None:
             self.store = Store(kept_bytes, needs_rest=self.backend.shape.needs_rest)
-        ticks = itertools.count()
+        ticks, decode, self._decodes = itertools.count(), self.backend.decode, 0
+
+        def counted_decode() -> None:
+            self._decodes += 1
+            decode()
+
+        self.backend.decode = counted_decode
         self.engine = Engine(
             self.backend,
-            lambda: next(ticks) * 1e-4,  # whatever is measured takes next to no time
+            # A step takes as long as any other, and whatever else is measured next to no time.
+            lambda: self._decodes * 1e-4 + next(ticks) * 1e-6,
             store=self.store,
             drafting=Drafting(
                 drafting, model=self.draft_model, heads=self.heads, assistant=self.assistant
