@@ -171,10 +171,11 @@ class Session:
             decode()
 
         self.backend.decode = counted_decode
+        # Whatever is measured takes next to no time; guesses even less, so that they are made.
+        tick = 1e-4 if self.heads is self.assistant is None else 1e-6
         self.engine = Engine(
             self.backend,
-            # A step takes as long as any other, and whatever else is measured next to no time.
-            lambda: self._decodes * 1e-4 + next(ticks) * 1e-6,
+            lambda: self._decodes * 1e-4 + next(ticks) * tick,
             store=self.store,
             drafting=Drafting(
                 drafting, model=self.draft_model, heads=self.heads, assistant=self.assistant
