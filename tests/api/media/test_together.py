@@ -74,8 +74,11 @@ def test_streams_that_are_put_back(tmp_path: Path, name: str) -> None:
     ]
     with serving("--model", model, "-c", "512", "-np", "6", "-b", "8", "-ub", "8") as server:
         alone = [told(server, body) for body in bodies]
-        assert all(map(agree, alone, at_once(server, bodies, told)))
-        assert scrape(server.url)["worker_preemptions_total"]
+        for _ in range(50):  # on a busy machine they may come one after the other
+            assert all(map(agree, alone, at_once(server, bodies, told)))
+            if scrape(server.url)["worker_preemptions_total"]:
+                return
+    pytest.fail("nobody was put back")
 
 
 def test_the_second_turn(seeing: Server) -> None:
