@@ -19,6 +19,7 @@ from tests.support.models import reference
 from tests.support.models.ggufs import write_llama
 from tests.support.models.reference import Floats, ReferenceLlama
 from tests.support.rows import chances, dense, fits
+from worker.engine.backend import OutputRow
 from worker.engine.drafts.guesser import Drafting
 from worker.engine.engine import Engine
 from worker.engine.request import GenerationParams, Prompt, Request
@@ -308,7 +309,8 @@ class Drawn(NullBackend):
         self.make_sampler = backend.make_sampler
         self.drawn: list[tuple[int, int]] = []
 
-    def sample(self, row: int, sampler: Any) -> int:
+    def sample(self, row: OutputRow, sampler: Any) -> int:
+        assert isinstance(row, int)
         batch, after = self.batch, row + 1
         is_guessed = after < batch.size and batch.slots[after] == batch.slots[row]
         token = sampler.sample(self._row)

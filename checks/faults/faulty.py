@@ -24,6 +24,7 @@ from worker.__main__ import run  # first, as a worker does: it sees to signals a
 
 # isort: split
 from checks.faults.block import VARIABLE, Block
+from worker.engine.backend import OutputRow
 from worker.llama.backend import LlamaBackend
 from worker.llama.library import native
 
@@ -53,7 +54,9 @@ def _decode(*arguments: Any, real: Any = native.llama_decode) -> int:
     return code
 
 
-def _sample(self: LlamaBackend, row: int, sampler: Any, real: Any = LlamaBackend.sample) -> int:
+def _sample(
+    self: LlamaBackend, row: OutputRow, sampler: Any, real: Any = LlamaBackend.sample
+) -> int:
     if block.strikes("memory") is not None:
         raise MemoryError
     return real(self, row, sampler)

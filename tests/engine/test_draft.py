@@ -82,6 +82,22 @@ def test_scoring_and_drafting_do_not_mix() -> None:
     assert deltas[-1].drafted_tokens == 0
 
 
+def test_states_that_cannot_be_cut() -> None:
+    """Beside others nothing is guessed: the states before wrong guesses would be lost."""
+    backend = FakeBackend(
+        num_cells=600, vocab_size=12, memory=1, max_outputs=32, cuts_tails=False, takes_back=7
+    )
+    engine, prompt = drafting_engine(backend), [8, 9] * 6
+    engine.add(request("a", [5, 6, 7] * 8, max_tokens=400))
+    for _ in range(20):
+        engine.step()
+    engine.add(request("b", prompt, max_tokens=20))
+    deltas = run(engine)
+    assert deltas["a"][-1].accepted_tokens > 100
+    assert deltas["b"][-1].drafted_tokens == 0
+    assert tokens_of(deltas["b"]) == continuation(prompt, 20, backend.vocab_size, 1)
+
+
 def test_dear_rows_are_not_drafted() -> None:
     """Where a row costs as much as a step nothing is drafted for text that never repeats."""
     steps, drafted, _ = steps_for(per_row=1.0, memory=None)

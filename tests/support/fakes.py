@@ -68,7 +68,8 @@ class FakeBackend:
     window:   a token looks at this many last tokens, itself included. Each row that is computed
         takes the place of one cell that lies behind the window of a slot, the oldest first, so
         `holds` is soon False for a long sequence's beginning; None plays full attention
-    takes_back: rows at the end of what was computed last that `drop` takes back all the same
+    takes_back: rows at the end of what was computed last that `drop` takes back all the same, if
+        all sequences had as many
     one_prompt: in the unified layout, refuse more than one row of more than one sequence in a batch
     memory:   how many last tokens decide the next one; a small number makes text that repeats
     streams:  whether each slot can have cells of its own, as is the layout at first
@@ -183,10 +184,10 @@ class FakeBackend:
                 self._next_tokens[row] = next_token(
                     _tokens(seen), self.vocab_size, self.memory, batch.key + bytes([begin][:begin])
                 )
-        self._fresh |= {
-            slot: min(n - 1, self.takes_back)
-            for slot, n in Counter(int(slot) for _, _, slot in rows).items()
-        }
+        counts = Counter(int(slot) for _, _, slot in rows)
+        # Runs of other lengths are computed apart, and states before the last ones are lost.
+        is_kept = self.cuts_tails or len(set(counts.values())) == 1
+        self._fresh |= {slot: min(n - 1, self.takes_back) * is_kept for slot, n in counts.items()}
         self.rows_computed += len(rows)
         self.now += 1 + self.per_row * len(rows)
         self.batch_sizes.append(batch.size)

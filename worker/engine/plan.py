@@ -226,6 +226,10 @@ class Planner:
         backend = self._backend
         slot_cells = backend.shape.num_cells if backend.unified else backend.shape.stream_cells
         rows = min(self.most_rows, backend.batch.max_outputs, num_available) - taken
+        if not backend.shape.cuts_tails and (taken or len(streams) > 1):
+            # llama.cpp computes runs of other lengths apart, and moves states in between: not those
+            # before the last one, to which a wrong guess goes back.
+            rows = len(streams)
         counts = guesser.counts(streams, slot_cells, rows)
         if not backend.shape.cuts_tails:
             counts = map(_cut, streams, counts)
