@@ -288,6 +288,8 @@ def test_drafts(name: str, start: Open) -> None:
     tail = (7, 9)
     # Whatever comes first after `tail`, the prompt has it there too.
     every = tuple(token for last in range(3, VOCABULARY) for token in (*tail, last))
+    session.add("alone", every + prompt_of(129, 10) + tail, 6)
+    session.run()
     session.add("a", every + prompt_of(130, 10) + tail, 6)
     session.add("b", prompt_of(131, 30), 20)
     session.run()

@@ -76,6 +76,7 @@ def test_who_is_put_back_goes_on(session: Session) -> None:
     for i in range(5):
         session.add(f"r{i}", prompt_of(150 + i, 50), 50)
     session.run()
+    session.run_alone(prompt_of(156, 50))
     assert session.num_put_back
     assert session.accepted
 
@@ -189,6 +190,7 @@ def test_they_guess_what_they_guess_alone(
         session.step(5)
         session.abort(f"r{turn}{turn + 1}")
         session.run()
+        session.run_alone(prompt_of(190 + turn, 20))
     assert session.accepted > 10
     session.close()
     alone = Alone(path)

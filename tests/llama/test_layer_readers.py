@@ -73,7 +73,7 @@ def test_it_saves_steps_and_changes_nothing(session: Session) -> None:
     """Common beginnings, an abort, and several streams, in either layout of the cells."""
     session.run_common_beginnings()
     drafted = sum(delta.drafted_tokens for delta in session.last.values())
-    assert 5 < session.accepted < drafted
+    assert 5 < session.accepted <= drafted
 
 
 @pytest.mark.parametrize("session", [{"num_cells": 256, "batch_size": 64}], indirect=True)
@@ -132,6 +132,7 @@ def test_it_guesses_what_it_guesses_alone(
             session.step(3)
         session.abort(f"r{turn}{turn}")
         session.run()
+        session.run_alone(prompt_of(190 + turn, 20))
     assert session.accepted > 5
     session.close()
     compared = 0

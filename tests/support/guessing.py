@@ -133,26 +133,27 @@ def _clock() -> Any:
 
 
 def _answers(engine: Engine, sampling: SamplingParams) -> dict[str, list[Delta]]:
-    """Deltas of three requests side by side, one of which leaves in the middle."""
+    """Deltas of three requests: one begins alone, and another one leaves in the middle."""
     for slot in range(engine.backend.shape.num_slots):
         engine.backend.drop(slot)
-    for number, length in enumerate((4, 40, 9)):
-        prompt = tuple(range(5, 5 + length))
-        engine.add(
-            Request(
-                id=str(number),
-                prompt=Prompt(prompt),
-                params=GenerationParams(max_tokens=40, sampling=sampling, logprobs=number),
-            )
-        )
+    lengths = {0: 4, 8: 40, 9: 9}  # step -> length of the prompt that comes
     deltas: dict[str, list[Delta]] = {}
     for step in range(300):
-        if step == 12:
+        if step in lengths:
+            number = list(lengths).index(step)
+            engine.add(
+                Request(
+                    id=str(number),
+                    prompt=Prompt(tuple(range(5, 5 + lengths[step]))),
+                    params=GenerationParams(max_tokens=40, sampling=sampling, logprobs=number),
+                )
+            )
+        if step == 20:
             engine.abort("2")
         for delta in engine.step():
             deltas.setdefault(delta.id, []).append(delta)
         engine.scheduler.check_integrity()
-        if engine.is_idle:
+        if engine.is_idle and step > max(lengths):
             break
     assert engine.is_idle
     return deltas

@@ -205,11 +205,17 @@ class Session:
         return sum(delta.accepted_tokens for delta in self.last.values())
 
     def run_common_beginnings(self) -> None:
-        """Five requests that begin alike, of which one is aborted."""
+        """Five requests that begin alike, of which one is aborted, and one alone."""
         for i in range(5):
             self.add(f"r{i}", PREFIX[: 12 * i] + prompt_of(140 + i, 30), 40)
             self.step(2)
         self.abort("r1")
+        self.run()
+        self.run_alone(PREFIX + prompt_of(145, 30))
+
+    def run_alone(self, prompt: Tokens) -> None:
+        """One request without others: a hybrid guesses only then."""
+        self.add(f"alone{len(self.requests)}", prompt, 60)
         self.run()
 
     def close(self) -> None:
