@@ -73,7 +73,9 @@ def test_it_saves_steps_and_changes_nothing(session: Session) -> None:
     """Common beginnings, an abort, and several streams, in either layout of the cells."""
     session.run_common_beginnings()
     drafted = sum(delta.drafted_tokens for delta in session.last.values())
-    assert 5 < session.accepted <= drafted
+    # A hybrid guesses only while one runs, and is right there.
+    is_hybrid = not session.backend.shape.cuts_tails
+    assert 5 < session.accepted < drafted + is_hybrid
 
 
 @pytest.mark.parametrize("session", [{"num_cells": 256, "batch_size": 64}], indirect=True)
