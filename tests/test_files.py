@@ -90,6 +90,25 @@ def test_two_writers_do_not_mix(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [target]
 
 
+def test_a_target_that_another_process_removes(tmp_path: Path) -> None:
+    """It comes and goes at any moment and is not taken for a device."""
+    target, ended = tmp_path / "file", threading.Event()
+
+    def remove() -> None:
+        while not ended.is_set():
+            target.unlink(missing_ok=True)
+
+    thread = threading.Thread(target=remove)
+    thread.start()
+    try:
+        for _ in range(2000):
+            with atomic_write(target) as partial:
+                partial.touch()
+    finally:
+        ended.set()
+        thread.join()
+
+
 def test_room_is_asked_for_before_writing(tmp_path: Path) -> None:
     """More bytes than the disk has free are refused, also in a folder that is still to be made."""
     folder = tmp_path / "new" / "folder"

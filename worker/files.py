@@ -61,6 +61,24 @@ def check_writable(folder: Path) -> None:
         raise UsageError(reason, hint="Name another folder.") from None
 
 
+def is_device(path: Path) -> bool:
+    """Whether there is something that is neither a file nor a folder, such as a pipe."""
+    try:
+        mode = path.stat().st_mode  # once: the next moment another process may have removed it
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def entries(folder: str | os.PathLike[str]) -> list[os.DirEntry[str]]:
+    """What a folder holds, in any order: nothing where there is none or it cannot be read."""
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except OSError:
+        return []
+
+
 def cache_folder(purpose: str) -> Path:
     """The folder for what can be made again: `$XDG_CACHE_HOME/gguf-worker/PURPOSE`.
 
@@ -101,7 +119,7 @@ def private_folder(folder: Path) -> Path:
     except OSError as error:
         raise UsageError(
             f"{folder} cannot be written to: {error.strerror}.", hint="Name another place."
-        ) from None
+        ) from error
     return folder
 
 
@@ -152,7 +170,7 @@ def atomic_write(target: Path, *, durable: bool = False) -> Generator[Path]:
     durable: wait until the bytes and the name are on the disk, so that the file also survives a
     power cut. It is for what takes long to make again; it costs some milliseconds.
     """
-    if target.exists() and not target.is_file() and not target.is_dir():
+    if is_device(target):
         raise FileExistsError(errno.EEXIST, "It is a device or a pipe", str(target))
     suffix = f".{secrets.token_hex(4)}.partial"
     room = _MAX_NAME_BYTES - len(suffix) - 1

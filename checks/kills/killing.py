@@ -24,6 +24,7 @@ import numpy as np
 
 from tests.cache.states import ROW_BYTES, FakeState, ints
 from tests.support.disks import flush
+from tests.support.programs.processes import PATIENCE_S
 from worker import files, log
 from worker.cache import folder
 from worker.cache.disk import Disk
@@ -127,10 +128,14 @@ def has_begun(place: Path, worker: int) -> bool:
 def kill(place: Path, worker: int, draw: random.Random) -> None:
     """Stop a worker that writes, and kill it where that was in the middle of a file."""
     time.sleep(draw.random() * 0.02)
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         while not has_begun(place, worker):
             if os.waitpid(worker, os.WNOHANG)[0]:
                 raise SystemExit("a worker has ended by itself")
+            if time.monotonic() > deadline:
+                os.kill(worker, signal.SIGKILL)
+                raise SystemExit("a worker writes nothing")
         os.kill(worker, signal.SIGSTOP)
         _, status = os.waitpid(worker, os.WUNTRACED)
         if not os.WIFSTOPPED(status):

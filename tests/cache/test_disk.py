@@ -7,6 +7,8 @@ import errno
 import fcntl
 import os
 import stat
+import tempfile
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator, MutableMapping
 from pathlib import Path
@@ -24,6 +26,8 @@ from worker.cache.disk import Disk
 from worker.cache.folder import room_of
 from worker.cache.store import Store
 from worker.errors import UsageError
+from worker.memory.saved_states import disk_limit
+from worker.settings import Settings
 
 BIG = 1 << 30
 A = list(range(100, 300))  # 200 tokens: three whole blocks and 8 tokens
@@ -338,6 +342,32 @@ def test_two_workers_share_a_folder(opened: Opened, monkeypatch: pytest.MonkeyPa
     assert num_found(one, [*A, *A]) == 400
 
 
+def test_the_folder_of_another_model_comes_and_goes(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last block is removed by yet another worker, at any moment; writing goes on."""
+    monkeypatch.setattr(disk, "_LOOK_S", 0)
+    monkeypatch.setattr(folder, "_LIST_AGAIN_S", 0)
+    store, other, ended = opened(), opened.path / ("0" * 32), threading.Event()
+
+    def disturb() -> None:
+        while not ended.is_set():
+            other.mkdir()
+            other.rmdir()
+
+    thread = threading.Thread(target=disturb)
+    thread.start()
+    try:
+        for i in range(100):
+            opened.keep(store, [i] * 100)
+            disk_limit(Settings(model="", cache_dir=str(opened.path)))
+    finally:
+        ended.set()
+        thread.join()
+    assert num_found(opened(), [99] * 100) == 100
+    assert store.stats.disk_errors == 0
+
+
 def wait_until(holds: Callable[[], bool]) -> None:
     """Ask again until it holds; after a minute it never will."""
     end = time.monotonic() + 60
@@ -366,6 +396,24 @@ def test_a_full_disk_ends_writing_only(
     assert [line["event"] for line in lines] == ["nothing more is written to disk"]
     assert store.stats.disk_errors == 1
     assert len(opened.files()) == 4
+
+
+def test_what_another_worker_removes_meanwhile(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counts as an error, and the next block is written."""
+    store = opened()
+
+    def vanish(*args: Any, **options: Any) -> None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+    with monkeypatch.context() as others:
+        others.setattr(folder, "write", vanish)  # the unfinished file
+        others.setattr(tempfile, "TemporaryFile", vanish)  # and the folder
+        opened.keep(store, A)
+    assert store.stats.disk_errors > 0
+    opened.keep(store, [1] * 100)
+    assert num_found(opened(), [1] * 100) == 100
 
 
 def test_a_disk_that_is_full_in_the_middle_of_a_file(

@@ -15,6 +15,7 @@ import msgspec
 from worker.bench.sizes import Effort, Sizes
 from worker.bench.texts import split_texts
 from worker.errors import UsageError
+from worker.files import is_device
 from worker.gguf.quant import ENCODINGS
 from worker.llama.quantize.plan import type_named
 from worker.memory.contexts import whole_cells
@@ -112,7 +113,7 @@ def settings_of(plan: BenchPlan, sizes: Sizes) -> Settings:
 def open_corpus(path: Path) -> Corpus:
     """Look at a text file. Raises UsageError where it is none."""
     try:
-        if not path.is_file() and not path.is_dir() and path.exists():
+        if is_device(path):
             raise UsageError(
                 f"{path} is no regular file, and the text is read more than once.",
                 hint="Write the text to a file.",

@@ -189,7 +189,8 @@ class Disk:
             self.folder.write(item.key, item.tokens, item.body, used)
         except (OSError, UsageError) as error:
             self._num_failed += 1
-            if isinstance(error, OSError) and error.errno in _PASSING:
+            cause = error if isinstance(error, OSError) else error.__cause__
+            if isinstance(cause, OSError) and cause.errno in _PASSING:
                 return
             self._ended = True
             log.get("cache").error(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import stat
 import threading
 import time
@@ -18,7 +19,7 @@ import numpy as np
 from worker import log
 from worker.cache.block import WIDTH
 from worker.cache.block_file import FileKey, file_bytes, key_of, parse_name, read, sweep, write
-from worker.files import private_folder
+from worker.files import entries, private_folder
 
 # What a file costs at least: file systems give out room in pieces of this size.
 _PIECE = 4096
@@ -28,6 +29,7 @@ _TICK_NS = 2_000_000_000
 _LIST_AGAIN_S = 60
 # Characters of a subfolder's name.
 _NAME = 32
+_FOLDER = re.compile(rf"[0-9a-f]{{{_NAME}}}")
 # When the folder is full, this part of it is freed at once: the files are sorted for it.
 _FREED_AT_ONCE = 1 / 32
 
@@ -171,10 +173,9 @@ class BlockFolder:
         settled = time.time_ns() - changed > _TICK_NS
         self._listed = (time.monotonic(), changed if settled else -1)
         files: dict[FileKey, FileUse] = {}
-        with contextlib.suppress(OSError), os.scandir(self.path) as entries:
-            for entry in entries:
-                with contextlib.suppress(OSError):
-                    self._list(entry, files)
+        for entry in entries(self.path):
+            with contextlib.suppress(OSError):
+                self._list(entry, files)
         self.index.replace(files)
         self._other_bytes = sum(room_of(use.nbytes) for _, use in self._others())
         self._make_room(0)
@@ -300,13 +301,17 @@ class BlockFolder:
     def _others(self) -> list[tuple[Path, FileUse]]:
         """Blocks of other models, and of other builds of llama.cpp, in the same folder."""
         found: list[tuple[Path, FileUse]] = []
-        for path in self.path.parent.glob(f"{'[0-9a-f]' * _NAME}/*"):
-            if path.parent == self.path or parse_name(path.name) is None:
+        for other in entries(self.path.parent):
+            if other.name == self.path.name or not _FOLDER.fullmatch(other.name):
                 continue
-            with contextlib.suppress(OSError):
-                status = path.lstat()
-                if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
-                    found.append((path, FileUse(status.st_size, status.st_mtime_ns)))
+            for entry in entries(other.path):
+                if parse_name(entry.name) is None:
+                    continue
+                with contextlib.suppress(OSError):
+                    status = entry.stat(follow_symlinks=False)
+                    if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+                        use = FileUse(status.st_size, status.st_mtime_ns)
+                        found.append((Path(entry.path), use))
         return found
 
     def _remove_other(self, path: Path, use: FileUse) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
-from worker.files import free_bytes
+from worker.files import entries, free_bytes
 from worker.model.config import ModelConfig
 from worker.settings import Settings
 
@@ -54,14 +55,15 @@ def disk_limit(settings: Settings) -> int:
     if settings.cache_disk is not None:
         return settings.cache_disk * MIB
     folder = Path(settings.cache_dir)
-    room = free_bytes(folder) + sum(_size(path) for path in folder.glob("*/*"))
+    held = sum(_size(file) for place in entries(folder) for file in entries(place))
+    room = free_bytes(folder) + held
     return min(DEFAULT_DISK, int(room * DISK_SHARE) // MIB * MIB)
 
 
-def _size(path: Path) -> int:
+def _size(file: os.DirEntry[str]) -> int:
     """Bytes of a file; 0 where it is gone already or is none."""
     try:
-        found = path.lstat()
+        found = file.stat(follow_symlinks=False)
     except OSError:
         return 0
     return found.st_size if stat.S_ISREG(found.st_mode) else 0
