@@ -22,8 +22,11 @@ from tests.cache.states import ROW_BYTES, FakeState, check_parts, ints, rest_of
 from tests.support.disks import flush
 from worker import log
 from worker.cache import block_file, disk, folder
+from worker.cache.block import CHAIN_BYTES
+from worker.cache.block_file import key_of
 from worker.cache.disk import Disk
-from worker.cache.folder import room_of
+from worker.cache.folder import BlockFolder, room_of
+from worker.cache.state import BLOCK
 from worker.cache.store import Store
 from worker.errors import UsageError
 from worker.memory.saved_states import disk_limit
@@ -340,6 +343,23 @@ def test_two_workers_share_a_folder(opened: Opened, monkeypatch: pytest.MonkeyPa
     opened.keep(other, [*A, *A])
     wait_until(lambda: one.find(ints([*A, *A])).num_tokens == 400)
     assert num_found(one, [*A, *A]) == 400
+
+
+def test_a_change_that_the_clock_hides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that comes in the same tick as the listing of the folder is found a little later."""
+    one, other = (BlockFolder(tmp_path / "made", BIG, b"model", ROW_BYTES) for _ in range(2))
+    monkeypatch.setattr(folder, "_TICK_NS", BIG * BIG)
+    other.refresh()
+    listed = one.path.stat().st_mtime_ns
+    tokens = ints(A[:BLOCK]).tobytes()
+    key = key_of("rows", one.identity[:CHAIN_BYTES], tokens)
+    one.write(key, tokens, FakeState(A).rows(0, BLOCK), listed)
+    os.utime(one.path, ns=(listed, listed))
+    other.refresh()
+    assert key not in other.index
+    monkeypatch.setattr(folder, "_TICK_NS", -BIG * BIG)
+    other.refresh()
+    assert key in other.index
 
 
 def test_the_folder_of_another_model_comes_and_goes(

@@ -25,6 +25,8 @@ from worker.files import entries, private_folder
 _PIECE = 4096
 # Nanoseconds for which a file system's clock may stand still, with much to spare.
 _TICK_NS = 2_000_000_000
+# Stands for the mtime of a folder that was listed while that could still hide a change.
+_UNSETTLED = -1
 # Seconds after which the folder is listed again even if all its changes seem to be our own.
 _LIST_AGAIN_S = 60
 # Characters of a subfolder's name.
@@ -140,9 +142,10 @@ class BlockFolder:
     `read` is for the engine's thread, all else for one other thread.
 
     max_bytes  room that all files together may take, including those of other workers and of
-               other models in FOLDER. Those of the same model are seen within a second or two,
-               so that two who write at the same time may hold a few files more for that long;
-               those of other models when the folder is listed, once a minute at least.
+               other models in FOLDER. Those of the same model are seen within a few seconds, or
+               after a minute if they came in the same moment as one of our own, so that two who
+               write at the same time may hold a few files more for that long; those of other
+               models when the folder is listed, once a minute at least.
     identity   what the bytes depend on: the model's file, cache types, adapters, llama.cpp's build
     row_bytes  bytes of a token's rows
     """
@@ -159,19 +162,20 @@ class BlockFolder:
         self._ignored: set[FileKey] = set()  # files that cannot be read, or not be written
         self._log = log.get("cache")
         self._seen: int = -1  # the folder's mtime up to which the index knows it, nanoseconds
-        self._listed = (0.0, -1)  # when it was listed, and its mtime then
+        self._listed = (0.0, _UNSETTLED)  # when it was listed, and its mtime then
         self._other_bytes = 0  # of other models, when the folder was listed
 
     def refresh(self) -> None:
         """List the folder again if others have changed it."""
         changed = self._mtime()
         at, before = self._listed
-        if changed == self._seen and (changed == before or time.monotonic() < at + _LIST_AGAIN_S):
+        # Two changes in one tick of the file system's clock have the same mtime.
+        is_settled = time.time_ns() - changed > _TICK_NS
+        is_due = time.monotonic() >= at + _LIST_AGAIN_S or (before == _UNSETTLED and is_settled)
+        if changed == self._seen and (changed == before or not is_due):
             return
         self._seen = changed
-        # Two changes in one tick of the file system's clock have the same mtime.
-        settled = time.time_ns() - changed > _TICK_NS
-        self._listed = (time.monotonic(), changed if settled else -1)
+        self._listed = (time.monotonic(), changed if is_settled else _UNSETTLED)
         files: dict[FileKey, FileUse] = {}
         for entry in entries(self.path):
             with contextlib.suppress(OSError):
