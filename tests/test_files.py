@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -141,6 +142,31 @@ def test_a_private_folder(tmp_path: Path) -> None:
     private_folder(folder)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert [path.name for path in folder.iterdir()] == ["file"]
+
+
+def test_folders_that_another_process_removes(tmp_path: Path) -> None:
+    """At any moment: the folder is made again, and free room is that of the one above."""
+    ended = threading.Event()
+
+    def remove() -> None:
+        while not ended.is_set():
+            with contextlib.suppress(OSError):
+                (tmp_path / "a" / "b").rmdir()
+                (tmp_path / "a").rmdir()
+
+    thread = threading.Thread(target=remove)
+    thread.start()
+    made = 0
+    try:
+        for _ in range(300):
+            assert free_bytes(tmp_path / "a" / "b") > 0
+            with contextlib.suppress(UsageError):  # three tries may all be in vain
+                private_folder(tmp_path / "a" / "b")
+                made += 1
+    finally:
+        ended.set()
+        thread.join()
+    assert made
 
 
 def test_no_private_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

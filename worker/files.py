@@ -12,7 +12,7 @@ import stat
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 from worker.errors import DiskSpaceError, UsageError
 from worker.machine import human_bytes
@@ -25,15 +25,20 @@ _MAX_NAME_BYTES = 255  # of a file's name, on all usual disks
 
 def free_bytes(folder: Path) -> int:
     """Bytes that this user can still write below `folder`. The folder need not exist yet."""
-    return shutil.disk_usage(_existing_folder(folder)).free
+    found = _file_system(folder)
+    return found.f_bavail * found.f_frsize
 
 
-def _existing_folder(folder: Path) -> Path:
-    """It, or the nearest folder above that exists."""
+def _file_system(folder: Path) -> os.statvfs_result:
+    """Of the folder, or of the nearest one above that exists. Raises OSError."""
     place = folder.absolute()
-    while not place.exists():
-        place = place.parent
-    return place
+    while True:
+        try:
+            return os.statvfs(place)
+        except (FileNotFoundError, NotADirectoryError):
+            if place == place.parent:
+                raise
+            place = place.parent
 
 
 def check_room(folder: Path, nbytes: int, what: str) -> None:
@@ -43,7 +48,7 @@ def check_room(folder: Path, nbytes: int, what: str) -> None:
     """
     free = free_bytes(folder)
     if nbytes > free:
-        if os.statvfs(_existing_folder(folder)).f_flag & os.ST_RDONLY:
+        if _file_system(folder).f_flag & os.ST_RDONLY:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(folder))
         raise DiskSpaceError(
             f"{what} needs {human_bytes(nbytes)} in {folder}, {human_bytes(free)} are free.",
@@ -79,6 +84,16 @@ def entries(folder: str | os.PathLike[str]) -> list[os.DirEntry[str]]:
         return []
 
 
+def open_file(path: Path) -> BinaryIO:
+    """Open a file to read it. A folder or a device, for which a reader may have to wait, counts as
+    none: FileNotFoundError. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return open(descriptor, "rb")  # noqa: PTH123
+    os.close(descriptor)
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+
+
 def cache_folder(purpose: str) -> Path:
     """The folder for what can be made again: `$XDG_CACHE_HOME/gguf-worker/PURPOSE`.
 
@@ -103,24 +118,34 @@ def private_folder(folder: Path) -> Path:
     belongs to somebody else (a link counts as such: another user of /tmp may have put it there),
     or cannot be made or written to.
     """
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
-        status = folder.lstat()
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+    tries = 3
+    while True:
+        tries -= 1
+        try:
+            _make_private(folder)
+        except OSError as error:
+            # Another process may have removed it meanwhile.
+            if tries and isinstance(error, (FileNotFoundError, FileExistsError)):
+                continue
             raise UsageError(
-                f"{folder} is no folder of this user.", hint="Remove it, or name another place."
-            )
-        if stat.S_IMODE(status.st_mode) != 0o700:
-            folder.chmod(0o700)
-        with tempfile.TemporaryFile(dir=folder):
-            pass  # it can be written to
-    except OSError as error:
+                f"{folder} cannot be written to: {error.strerror}.", hint="Name another place."
+            ) from error
+        return folder
+
+
+def _make_private(folder: Path) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
         raise UsageError(
-            f"{folder} cannot be written to: {error.strerror}.", hint="Name another place."
-        ) from error
-    return folder
+            f"{folder} is no folder of this user.", hint="Remove it, or name another place."
+        )
+    if stat.S_IMODE(status.st_mode) != 0o700:
+        folder.chmod(0o700)
+    with tempfile.TemporaryFile(dir=folder):
+        pass  # it can be written to
 
 
 @contextlib.contextmanager

@@ -250,6 +250,26 @@ def test_what_cannot_be_read_is_left_alone(opened: Opened, monkeypatch: pytest.M
     assert len(opened.files()) == 4
 
 
+@pytest.mark.parametrize("reason", [OSError(errno.EMFILE, "Too many open files"), MemoryError()])
+def test_what_cannot_be_read_for_the_moment(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, reason: Exception
+) -> None:
+    """It is read later."""
+    opened.keep(opened(), A)
+    monkeypatch.setattr(disk, "_LOOK_S", 0.001)
+
+    def fail(*_: Any) -> None:
+        raise reason
+
+    store = opened()
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(folder, "read", fail)
+        assert num_found(store, A) == 0
+    assert store.stats.disk_errors > 0
+    wait_until(lambda: store.find(ints(A)).num_tokens == 200)
+    assert num_found(store, A) == 200
+
+
 def test_foreign_things_in_the_folder(opened: Opened, tmp_path: Path) -> None:
     """Names of nonsense, links, folders and pipes are neither read, counted nor removed."""
     opened.keep(opened(), A)
@@ -269,12 +289,13 @@ def test_foreign_things_in_the_folder(opened: Opened, tmp_path: Path) -> None:
     assert len(list(place.iterdir())) == count + 6
 
 
-def test_a_folder_with_the_name_of_a_file(opened: Opened) -> None:
-    """One line in the log for that file; all others are written."""
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_a_folder_with_the_name_of_a_file(opened: Opened, make: Callable[[Path], None]) -> None:
+    """Or a pipe: one line in the log for that file; all others are written."""
     opened.keep(opened(), A)
     taken = opened.files()[0]
     taken.unlink()
-    taken.mkdir()
+    make(taken)
     with log_lines() as lines:
         store = opened()
         opened.keep(store, A)
@@ -400,7 +421,8 @@ def wait_until(holds: Callable[[], bool]) -> None:
 def test_a_full_disk_ends_writing_only(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, reason: int
 ) -> None:
-    """One line in the log; what is there is still read, what is kept stays in memory."""
+    """Until there is room, with one line in the log; what is there is still read, what is kept
+    stays in memory."""
     opened.keep(opened(), A)
 
     def full(*args: Any) -> None:
@@ -413,9 +435,17 @@ def test_a_full_disk_ends_writing_only(
         for i in range(5):
             opened.keep(store, [i] * 100)
             assert num_found(store, [i] * 100) == 100
-    assert [line["event"] for line in lines] == ["nothing more is written to disk"]
-    assert store.stats.disk_errors == 1
-    assert len(opened.files()) == 4
+        assert store.stats.disk_errors == 1
+        assert len(opened.files()) == 4
+        monkeypatch.undo()
+        monkeypatch.setattr(disk, "_PAUSE_S", 0)
+        opened.disks[-1]._resumes = 0.0  # pyright: ignore[reportPrivateUsage]
+        opened.keep(store, [7] * 100)
+    assert [line["event"] for line in lines] == [
+        "the cache is not written to disk; it is tried again each minute",
+        "the cache is written to disk again",
+    ]
+    assert num_found(opened(), [7] * 100) == 100
 
 
 def test_what_another_worker_removes_meanwhile(

@@ -30,6 +30,20 @@ def test_who_was_not_asked_for_leaves(tmp_path: Path) -> None:
     assert folder.get(b"new") == bytes(64)
 
 
+def test_what_happens_to_the_folder(tmp_path: Path) -> None:
+    """One that is removed is made again; what is no file is left alone and not waited for."""
+    place = tmp_path / "media"
+    store = MediaStore(0, place, 100)
+    place.rmdir()
+    store.put(b"a", bytes(64))
+    (place / "0").mkdir()
+    os.utime(place / "0", (1, 1))
+    store.put(b"b", bytes(64))
+    assert [store.get(name) is not None for name in (b"a", b"b")] == [False, True]
+    os.mkfifo(place / b"c".hex())
+    assert store.get(b"c") is None
+
+
 def test_a_damaged_file(tmp_path: Path) -> None:
     """It is put aside; until then the last one written counts."""
     store = MediaStore(0, tmp_path, 1000)

@@ -130,10 +130,11 @@ def test_the_revisions_commit_is_preferred(cache: RepoCache) -> None:
 
 
 def test_a_link_without_bytes_does_not_count(cache: RepoCache) -> None:
-    """A file whose blob was deleted is not here."""
+    """A file whose blob was deleted is not here, nor is a snapshot that leads nowhere."""
     blob = blob_of(cache, "1")
-    cache.publish(blob, NEW, "m.gguf")
+    pointer = cache.publish(blob, NEW, "m.gguf")
     blob.unlink()
+    pointer.parent.with_name(OLD).symlink_to("nowhere")
     assert cache.find("main", ("m.gguf",)) is None
     assert cache.models("main")[1] == {}
 

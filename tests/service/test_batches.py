@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -329,11 +330,15 @@ def test_a_kill_in_the_midst(tiny: Path, tmp_path: Path) -> None:
 
 
 def test_a_lost_folder(tiny: Path, tmp_path: Path) -> None:
-    """An upload says what is wrong with it."""
+    """An upload says what is wrong with it, and nothing is sent of a file that is gone."""
     with serving("--model", tiny, "--state-dir", tmp_path) as server:
-        (tmp_path / "files").rmdir()
+        files = client_of(server).files
+        lost = files.create(file=("a", b"1"), purpose="batch").id
+        shutil.rmtree(tmp_path / "files")
+        with pytest.raises(openai.NotFoundError, match="was removed"):
+            files.content(lost)
         with pytest.raises(openai.InternalServerError, match="No such file") as raised:
-            client_of(server).files.create(file=("a", b"1"), purpose="batch")
+            files.create(file=("a", b"1"), purpose="batch")
         assert raised.value.status_code == 503
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import itertools
 import threading
 import time
@@ -16,7 +15,7 @@ import numpy as np
 from worker import log
 from worker.cache.block import CHAIN_BYTES
 from worker.cache.block_file import FileKey
-from worker.cache.folder import BlockFolder
+from worker.cache.folder import PASSING, BlockFolder
 from worker.errors import UsageError
 
 # Seconds between two looks at what other workers have written.
@@ -31,9 +30,8 @@ _MAX_USES = 1 << 16
 # How much older the files of a block are made than those of the block before it, nanoseconds. So
 # the end of a conversation leaves before its beginning, without which the end is of no use.
 _STEP_NS = 2_000
-# The process is short of descriptors for the moment, or another worker has just removed the folder
-# or the unfinished file; the disk is well.
-_PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOENT})
+# Seconds without writing after the disk did not take a file.
+_PAUSE_S = 60.0
 
 
 class DiskItem(NamedTuple):
@@ -60,7 +58,7 @@ class Disk:
     """The blocks of one model in a folder. The engine asks and reads, the thread writes.
 
     Once it is made, nothing here raises: what cannot be read is not there, and when the disk does
-    not take a file, nothing more is written.
+    not take a file, nothing is written for a minute.
 
     Arguments are those of `BlockFolder`, and
 
@@ -89,7 +87,8 @@ class Disk:
         self._waiting_bytes = 0
         self._num_failed = 0  # files that were not written
         self._closing = False
-        self._ended = False  # the disk does not take files any more
+        self._is_failing = False  # the disk did not take the last file
+        self._resumes = 0.0  # until then nothing is written, by time.monotonic
         self._listed = threading.Event()
         self._patience = _FIRST_LIST_S
         self._thread = threading.Thread(target=self._run, name="cache-disk", daemon=True)
@@ -126,7 +125,7 @@ class Disk:
                     self._to_use.append((item.key, item.mtime_at(now)))
                     if item.key.kind == "rest":  # and the rows that it was written with
                         self._to_use.append((item.key._replace(kind="rows"), item.mtime_at(now)))
-                elif item.key not in self._waiting and not self._ended:
+                elif item.key not in self._waiting and not self._is_pausing():
                     if self._waiting_bytes + item.body.nbytes > self._max_waiting:
                         self._num_failed += len(items) - at
                         break
@@ -147,7 +146,7 @@ class Disk:
             return
         waiting = [item for item, _ in self._to_write]
         for item in itertools.chain(waiting, items):
-            if self._ended or time.monotonic() > deadline:
+            if self._is_pausing() or time.monotonic() > deadline:
                 break
             self._write(item, item.mtime_at(now))
 
@@ -182,17 +181,28 @@ class Disk:
                     self._waiting_bytes -= task[0].body.nbytes
                 self._change.notify_all()
 
+    def _is_pausing(self) -> bool:
+        return self._is_failing and time.monotonic() < self._resumes
+
     def _write(self, item: DiskItem, used: int) -> None:
-        if self._ended:
+        if self._is_pausing():
             return
         try:
             self.folder.write(item.key, item.tokens, item.body, used)
         except (OSError, UsageError) as error:
             self._num_failed += 1
             cause = error if isinstance(error, OSError) else error.__cause__
-            if isinstance(cause, OSError) and cause.errno in _PASSING:
+            if isinstance(cause, OSError) and cause.errno in PASSING:
                 return
-            self._ended = True
-            log.get("cache").error(
-                "nothing more is written to disk", folder=str(self.folder.path), reason=str(error)
-            )
+            self._resumes = time.monotonic() + _PAUSE_S
+            if not self._is_failing:
+                self._is_failing = True
+                log.get("cache").error(
+                    "the cache is not written to disk; it is tried again each minute",
+                    folder=str(self.folder.path),
+                    reason=str(error),
+                )
+        else:
+            if self._is_failing:
+                self._is_failing = False
+                log.get("cache").info("the cache is written to disk again")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -29,6 +30,9 @@ _TICK_NS = 2_000_000_000
 _UNSETTLED = -1
 # Seconds after which the folder is listed again even if all its changes seem to be our own.
 _LIST_AGAIN_S = 60
+# The process is short of descriptors or memory for the moment, or another one has just removed the
+# folder or the file; the disk is well.
+PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOENT, errno.ENOMEM, errno.ESTALE})
 # Characters of a subfolder's name.
 _NAME = 32
 _FOLDER = re.compile(rf"[0-9a-f]{{{_NAME}}}")
@@ -46,6 +50,11 @@ class FileUse(NamedTuple):
 def room_of(nbytes: int) -> int:
     """Bytes that a file of `nbytes` takes on the disk."""
     return -(-nbytes // _PIECE) * _PIECE
+
+
+def _is_unfinished(name: str) -> bool:
+    """Whether a file of that name is being written, or its writer has died."""
+    return name.startswith(".") and name.endswith(".partial")
 
 
 class Index:
@@ -174,10 +183,17 @@ class BlockFolder:
         is_due = time.monotonic() >= at + _LIST_AGAIN_S or (before == _UNSETTLED and is_settled)
         if changed == self._seen and (changed == before or not is_due):
             return
+        try:
+            with os.scandir(self.path) as found:
+                listed = list(found)
+        except FileNotFoundError:
+            listed = []
+        except OSError:
+            return  # it is tried again; what was there may still be
         self._seen = changed
         self._listed = (time.monotonic(), changed if is_settled else _UNSETTLED)
         files: dict[FileKey, FileUse] = {}
-        for entry in entries(self.path):
+        for entry in listed:
             with contextlib.suppress(OSError):
                 self._list(entry, files)
         self.index.replace(files)
@@ -187,7 +203,7 @@ class BlockFolder:
     def write(self, key: FileKey, tokens: bytes, body: np.ndarray, used: int) -> None:
         """Write what is not there yet; `used` as in `use`.
 
-        Where a folder has the name of the file, this one file is left out from then on.
+        Where a folder or a device has the name of the file, this one is left out from then on.
         Raises OSError or UsageError where the disk does not take it.
         body: uint8 [n]
         """
@@ -197,12 +213,8 @@ class BlockFolder:
         self._make_room(room_of(nbytes))
         before = self._mtime()
         try:
-            write(self.path / key.name, self.identity, key, tokens, body, used)
-        except FileNotFoundError:  # somebody removed the folder, or the unfinished file
-            private_folder(self.path)
-            self._seen = -1
-            write(self.path / key.name, self.identity, key, tokens, body, used)
-        except IsADirectoryError as error:  # it says nothing about the disk
+            self._write_file(key, tokens, body, used)
+        except (FileExistsError, IsADirectoryError) as error:  # it says nothing about the disk
             self._forget(key, error.strerror or str(error))
             self._ignored.add(key)
             return
@@ -214,6 +226,15 @@ class BlockFolder:
                 if shorter.num_tokens < key.num_tokens and not has_rest:
                     self._remove(shorter)
         self._own_change(before)
+
+    def _write_file(self, key: FileKey, tokens: bytes, body: np.ndarray, used: int) -> None:
+        path = self.path / key.name
+        try:
+            write(path, self.identity, key, tokens, body, used)
+        except FileNotFoundError:  # somebody removed the folder, or the unfinished file
+            private_folder(self.path)
+            self._seen = -1
+            write(path, self.identity, key, tokens, body, used)
 
     def use(self, key: FileKey, used: int) -> None:
         """A file was of use at the time `used`, nanoseconds, here or in memory."""
@@ -238,16 +259,22 @@ class BlockFolder:
         path = self.path / key.name
         try:
             body = read(path, self.identity, key, tokens, self._row_bytes)
-        except (ValueError, MemoryError) as error:
+        except ValueError as error:
             self._forget(key, str(error))
             with contextlib.suppress(OSError):
                 path.unlink()
         except FileNotFoundError:
             self.index.discard(key)
             self._seen = -1  # more may be gone
+        except MemoryError as error:
+            self._forget(key, str(error))
+            self._seen = -1  # the file is well
         except OSError as error:
             self._forget(key, error.strerror or str(error))
-            self._ignored.add(key)
+            if error.errno in PASSING:
+                self._seen = -1
+            else:
+                self._ignored.add(key)
         else:
             self.num_read += file_bytes(key, body.nbytes)
             return body
@@ -260,9 +287,8 @@ class BlockFolder:
 
     def _list(self, entry: os.DirEntry[str], files: dict[FileKey, FileUse]) -> None:
         """Enter one of the folder's files, or remove it if nobody needs it."""
-        unfinished = entry.name.startswith(".") and entry.name.endswith(".partial")
         key = parse_name(entry.name)
-        if key is None and not unfinished:
+        if key is None and not _is_unfinished(entry.name):
             return
         status = entry.stat(follow_symlinks=False)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
@@ -309,11 +335,13 @@ class BlockFolder:
             if other.name == self.path.name or not _FOLDER.fullmatch(other.name):
                 continue
             for entry in entries(other.path):
-                if parse_name(entry.name) is None:
-                    continue
                 with contextlib.suppress(OSError):
                     status = entry.stat(follow_symlinks=False)
-                    if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+                    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+                        continue
+                    if _is_unfinished(entry.name):
+                        sweep(Path(entry.path))
+                    elif parse_name(entry.name) is not None:
                         use = FileUse(status.st_size, status.st_mtime_ns)
                         found.append((Path(entry.path), use))
         return found

@@ -8,7 +8,8 @@ from collections import OrderedDict
 from pathlib import Path
 
 from worker import log
-from worker.files import atomic_write, private_folder
+from worker.errors import UsageError
+from worker.files import atomic_write, entries, open_file, private_folder
 
 _HASH = 32
 
@@ -43,12 +44,15 @@ class MediaStore:
         self._hold(digest, data)
         if self._folder is None or len(data) > self._disk_bytes:
             return
+        whole = hashlib.blake2b(data, digest_size=_HASH).digest() + data
         try:
+            if not self._folder.is_dir():  # somebody removed it
+                private_folder(self._folder)
             with atomic_write(self._folder / digest.hex()) as partial:
-                partial.write_bytes(hashlib.blake2b(data, digest_size=_HASH).digest() + data)
-            self._trim(self._folder)
-        except OSError as error:
-            log.get("cache").warning("a medium was not written", reason=error.strerror)
+                partial.write_bytes(whole)
+        except (OSError, UsageError) as error:
+            log.get("cache").warning("a medium was not written", reason=str(error))
+        self._trim(self._folder)
 
     def _hold(self, digest: bytes, data: bytes) -> None:
         if len(data) > self._max_bytes:
@@ -63,7 +67,8 @@ class MediaStore:
             return None
         path = self._folder / digest.hex()
         try:
-            whole = path.read_bytes()
+            with open_file(path) as file:
+                whole = file.read()
         except OSError:
             return None
         data = whole[_HASH:]
@@ -77,14 +82,16 @@ class MediaStore:
         return None
 
     def _trim(self, folder: Path) -> None:
-        files = sorted(
-            (each.stat().st_mtime_ns, each.stat().st_size, each)
-            for each in folder.iterdir()
-            if not each.name.startswith(".")
-        )
-        size = sum(each[1] for each in files)
-        for _, count, path in files[:-1]:
+        files: list[tuple[int, int, Path]] = []
+        for each in entries(folder):
+            with contextlib.suppress(OSError):  # another worker has removed it
+                if each.is_file(follow_symlinks=False) and not each.name.startswith("."):
+                    found = each.stat(follow_symlinks=False)
+                    files.append((found.st_mtime_ns, found.st_size, Path(each.path)))
+        size = sum(count for _, count, _ in files)
+        for _, count, path in sorted(files)[:-1]:
             if size <= self._disk_bytes:
                 return
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                path.unlink()
             size -= count

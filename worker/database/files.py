@@ -9,11 +9,12 @@ import time
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
 from worker.database.database import FILES, Database
+from worker.files import entries, open_file
 
 # Rows that are read at once of a batch's answers.
 _ROWS = 64
@@ -74,6 +75,10 @@ class StoredFiles:
         """Of an uploaded one. file_id: of a row, never a client's text"""
         return self.folder / file_id
 
+    def open(self, file_id: str) -> BinaryIO:
+        """To read an uploaded one. Raises OSError."""
+        return open_file(self.place_of(file_id))
+
     async def add(self, file: StoredFile) -> None:
         """Its bytes are there already."""
         await self.database.run(lambda connection: insert_file(connection, file))
@@ -110,6 +115,10 @@ class StoredFiles:
     async def delete(self, file: StoredFile) -> None:
         await self.database.run(lambda connection: self._delete(connection, file))
 
+    def holds(self, file: StoredFile) -> bool:
+        """Whether its bytes are where they were uploaded to; those of answers always are."""
+        return file.batch is not None or self.place_of(file.id).is_file()
+
     async def content(self, file: StoredFile) -> AsyncIterator[bytes]:
         """Its bytes, in pieces."""
         at = 0
@@ -131,10 +140,10 @@ class StoredFiles:
             rows = connection.execute("select id from files where batch is null")
             known = {row[0] for row in rows}
             hour_ago = time.time() - 3600  # younger ones may still be on their way
-            for place in self.folder.iterdir():
-                with contextlib.suppress(FileNotFoundError):
+            for place in entries(self.folder):
+                with contextlib.suppress(OSError):  # a folder is not ours
                     if place.name not in known and place.stat().st_mtime < hour_ago:
-                        place.unlink()
+                        Path(place).unlink()
             return len(old)
 
         count = await self.database.run(remove)
@@ -145,7 +154,7 @@ class StoredFiles:
     def _delete(self, connection: sqlite3.Connection, file: StoredFile) -> None:
         connection.execute("delete from files where id = ?", (file.id,))
         if file.batch is None:
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(FileNotFoundError, IsADirectoryError):
                 self.place_of(file.id).unlink()
         else:
             connection.execute(
@@ -184,7 +193,7 @@ def _read(
     """What stands behind that byte or, of a batch, behind that line; and where it ends."""
     if file.batch is None:
         try:
-            with place.open("rb") as data:
+            with open_file(place) as data:
                 data.seek(at)
                 piece = data.read(_PIECE)
         except FileNotFoundError:  # it was deleted meanwhile

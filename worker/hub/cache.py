@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 from huggingface_hub import constants
 
 from worker.errors import UsageError
-from worker.files import atomic_write, take_name
+from worker.files import atomic_write, entries, take_name
 from worker.gguf.split_name import is_gguf
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -50,11 +51,16 @@ class RepoCache:
         """The best snapshot that has .gguf files, and these by their place in it, with their
         bytes."""
         for snapshot in self._snapshots(revision):
-            found = sorted(path for path in snapshot.rglob("*") if is_gguf(path.name))
+            found = sorted(
+                Path(place, name)
+                for place, _, names in os.walk(snapshot)
+                for name in names
+                if is_gguf(name)
+            )
             sizes = {
-                path.relative_to(snapshot).as_posix(): path.stat().st_size
+                path.relative_to(snapshot).as_posix(): status.st_size
                 for path in found
-                if path.is_file()
+                if (status := _status(path)) is not None and stat.S_ISREG(status.st_mode)
             }
             if sizes:
                 return snapshot, sizes
@@ -106,6 +112,15 @@ class RepoCache:
         if _COMMIT.fullmatch(commit):
             told = root / commit
             yield told
-        if root.is_dir():
-            others = sorted(root.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
-            yield from (path for path in others if path != told and path.is_dir())
+        found = ((Path(each), _status(Path(each))) for each in entries(root))
+        others = [(status.st_mtime, path) for path, status in found if status is not None]
+        newest_first = (path for _, path in sorted(others, reverse=True))
+        yield from (path for path in newest_first if path != told and path.is_dir())
+
+
+def _status(path: Path) -> os.stat_result | None:
+    """What a path is; None: nothing, or another process has just removed it."""
+    try:
+        return path.stat()
+    except OSError:
+        return None

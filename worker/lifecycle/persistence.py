@@ -15,6 +15,7 @@ from worker import log
 from worker.cache.disk import MAX_WAITING, Disk
 from worker.cache.store import Store
 from worker.engine.drafts.recall import CAPACITY, Recall
+from worker.errors import UsageError
 from worker.files import atomic_write, private_folder
 from worker.lifecycle.prepared import Prepared
 from worker.llama import library
@@ -127,7 +128,8 @@ class Recalled:
         if self._path is None or not len(texts):
             return
         try:
+            private_folder(self._path.parent)  # somebody may have removed it
             with atomic_write(self._path) as partial:
                 texts.tofile(partial)
-        except OSError as error:
+        except (OSError, UsageError) as error:
             _log.warning("texts for drafting are not saved", why=str(error))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable
@@ -352,8 +353,10 @@ def test_old_ones_are_forgotten(tmp_path: Path) -> None:
         assert place.exists()
         await desk.database.run(lambda c: c.execute("UPDATE files SET expires_at = 1"))
         assert await desk.files.get("o", record.input_file_id) is None
+        (place.parent / "folder").mkdir()
+        os.utime(place.parent / "folder", (1, 1))
         assert await desk.files.sweep() == 2
-        assert not place.exists()
+        assert [each.name for each in place.parent.iterdir()] == ["folder"]
         ended = record.finalizing_at or 0
         await desk.batches.sweep(ended)
         assert await desk.batches.get("o", batch) is not None
@@ -397,8 +400,17 @@ def test_an_input_outlives_its_batch(tmp_path: Path) -> None:
     run(tmp_path, work)
 
 
-@pytest.mark.parametrize("is_begun", [False, True])
-def test_a_lost_input_fails_its_batch(tmp_path: Path, is_begun: bool) -> None:
+def leave(place: Path) -> None:
+    """Nothing is there."""
+    assert not place.exists()
+
+
+@pytest.mark.parametrize(
+    ("is_begun", "replace"), [(False, leave), (True, leave), (False, Path.mkdir), (True, os.mkfifo)]
+)
+def test_a_lost_input_fails_its_batch(
+    tmp_path: Path, is_begun: bool, replace: Callable[[Path], None]
+) -> None:
     """The batch says so, keeps the answers that it has, and holds up no other."""
 
     async def work(desk: Desk) -> None:
@@ -415,7 +427,9 @@ def test_a_lost_input_fails_its_batch(tmp_path: Path, is_begun: bool) -> None:
         batch = await desk.create(*map(line, range(200)))
         if is_begun:
             await seen.wait()
-        desk.files.place_of((await desk.record(batch)).input_file_id).unlink()
+        place = desk.files.place_of((await desk.record(batch)).input_file_id)
+        place.unlink()
+        replace(place)
         stop.set()
         record = await desk.end(batch)
         assert record.status == "failed"

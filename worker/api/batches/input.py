@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -22,14 +22,14 @@ class BatchInput(msgspec.Struct):
     problems: list[LineProblem] = []
 
     def read(
-        self, file: Path, endpoint: str, most_lines: int, most_bytes: int
+        self, file: BinaryIO, endpoint: str, most_lines: int, most_bytes: int
     ) -> Iterator[list[LinePlace]]:
         """Its lines, some at a time, with shared beginnings beside each other. Blocks.
 
         most_bytes: of a line
         """
         reader, window = LineReader(endpoint), list[tuple[bytes, LinePlace]]()
-        with file.open("rb") as data:
+        with file as data:
             at = 0
             while text := data.readline(most_bytes + 1):
                 found = reader.read(text)
