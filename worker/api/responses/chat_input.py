@@ -66,7 +66,7 @@ class DeclaredFunctions:
         """Raises RequestError for too many."""
         self.places: dict[str, FunctionPlace] = {}
         self.declared: list[ResponseTool] = []
-        found = self.found = Tools()
+        found = self.found = Tools(declared)
         for number, tool in enumerate(declared or ()):
             if tool is None:
                 continue

@@ -7,7 +7,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from worker import log
-from worker.api.intake.chat.tools import ChoiceObject, DeclaredTool, Tools, choice_of, tools_of
+from worker.api.intake.chat.tools import (
+    ChoiceObject,
+    DeclaredTool,
+    DeclaredTools,
+    Tools,
+    choice_of,
+    tools_of,
+)
 from worker.errors import RequestError
 
 
@@ -17,7 +24,7 @@ def test_a_type_is_told_once() -> None:
     try:
         with capture_logs() as lines:
             for kind in ("looks_up", "looks_up", "a\nb", "x" * 5_000, "x" * 6_000):
-                Tools().add_kind(kind)
+                Tools(None).add_kind(kind)
     finally:
         log.configure("console", "error")
     assert [line["type"] for line in lines] == ["looks_up", "a\\nb", "x" * 40]
@@ -44,3 +51,11 @@ def test_a_choice_of_what_is_left_out(asked: str | ChoiceObject, why: str) -> No
     declared = tools_of([DeclaredTool(type="web_search")])
     with pytest.raises(RequestError, match=why):
         choice_of(asked, declared)
+
+
+def test_too_many_are_refused() -> None:
+    """Whatever they are: the list is described with its limit."""
+    declared: DeclaredTools = [[]] * 1024
+    assert tools_of(declared).shown == ()
+    with pytest.raises(RequestError, match="1024 tools at most"):
+        tools_of([*declared, []])

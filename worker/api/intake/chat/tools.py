@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sized
 from typing import Any
 
 import msgspec
@@ -79,12 +79,14 @@ DeclaredTools = list[DeclaredTool | list[Any] | Spelled] | None
 
 
 class Tools:
-    """What of the declared tools the model may be shown: no tool refuses a request.
+    """What of the declared tools the model may be shown: too many refuse a request, no other does.
 
     left_out  a sentence for each of the others
     """
 
-    def __init__(self) -> None:
+    def __init__(self, declared: Sized | None) -> None:
+        """declared: the client's list. Raises RequestError for too many."""
+        _check_number(len(declared or ()))
         self.left_out: list[str] = []
         self._found: dict[str, Tool] = {}
 
@@ -101,8 +103,7 @@ class Tools:
             self.leave_out(f"{place} has a name of more than {_MAX_NAME} characters")
         elif tool.name not in self._found:
             self._found[tool.name] = tool
-            if len(self._found) > TOOLS.most:
-                raise RequestError(f"There may be {TOOLS.most} tools at most.", param="tools")
+            _check_number(len(self._found))
             return True
         elif tool != self._found[tool.name]:
             self.leave_out(f"{place} has the name of a tool before it")
@@ -124,9 +125,14 @@ class Tools:
         self.left_out.append(said)
 
 
+def _check_number(count: int) -> None:
+    if count > TOOLS.most:
+        raise RequestError(f"There may be {TOOLS.most} tools at most.", param="tools")
+
+
 def tools_of(declared: DeclaredTools, own: Collection[str | None] = ("function", None)) -> Tools:
     """A client's tools. own: the types of those that it runs itself. Raises RequestError."""
-    tools = Tools()
+    tools = Tools(declared)
     for place, tool in enumerate(declared or ()):
         if tool is None:
             continue
