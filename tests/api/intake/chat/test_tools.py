@@ -55,7 +55,7 @@ def test_a_choice_of_what_is_left_out(asked: str | ChoiceObject, why: str) -> No
 
 def test_too_many_are_refused() -> None:
     """Whatever they are: the list is described with its limit."""
-    declared: DeclaredTools = [[]] * 1024
-    assert tools_of(declared).shown == ()
+    declared: DeclaredTools = [DeclaredTool() for _ in range(1025)]
+    assert tools_of(declared[1:]).shown == ()
     with pytest.raises(RequestError, match="1024 tools at most"):
-        tools_of([*declared, []])
+        tools_of(declared)
