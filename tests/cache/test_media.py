@@ -20,19 +20,22 @@ def test_who_was_not_asked_for_leaves(tmp_path: Path) -> None:
     assert [memory.get(name) is not None for name in names] == [True, False, True, True]
     assert memory.num_bytes == 3 * 96
     assert memory.get(b"large") is None
-    folder = MediaStore(0, tmp_path / "media", 300)
+    folder = MediaStore(0, tmp_path / "media-a", 300)
     for place, name in enumerate(names):
         folder.put(name, name * 2)
-        os.utime(tmp_path / "media" / name.hex(), (place, place))
+        os.utime(tmp_path / "media-a" / name.hex(), (place, place))
     folder.put(b"new", bytes(64))
     held = [folder.get(name) is not None for name in names]
     assert (held[0], held[3]) == (False, True)
     assert folder.get(b"new") == bytes(64)
+    other = MediaStore(0, tmp_path / "media-b", 300)
+    other.put(b"other", bytes(250))
+    assert len(list(tmp_path.glob("media-*/*"))) == 1
 
 
 def test_what_happens_to_the_folder(tmp_path: Path) -> None:
     """One that is removed is made again; what is no file is left alone and not waited for."""
-    place = tmp_path / "media"
+    place = tmp_path / "media-a"
     store = MediaStore(0, place, 100)
     place.rmdir()
     store.put(b"a", bytes(64))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections import OrderedDict
+from itertools import chain
 from pathlib import Path
 
 from worker import log
 from worker.errors import UsageError
 from worker.files import atomic_write, entries, open_file, private_folder
 
+# What the folders of all models begin with.
+PREFIX = "media-"
 _HASH = 32
 
 
@@ -22,6 +25,7 @@ class MediaStore:
 
     def __init__(self, max_bytes: int, folder: Path | None, disk_bytes: int) -> None:
         """folder: of this model, this projector and this build of llama.cpp; None: memory alone.
+        disk_bytes: of it and of those beside it, whose names begin with PREFIX too.
         Raises UsageError where it cannot be used."""
         self.num_bytes = 0
         self._max_bytes, self._disk_bytes = max_bytes, disk_bytes
@@ -52,7 +56,7 @@ class MediaStore:
                 partial.write_bytes(whole)
         except (OSError, UsageError) as error:
             log.get("cache").warning("a medium was not written", reason=str(error))
-        self._trim(self._folder)
+        self._trim(self._folder.parent)
 
     def _hold(self, digest: bytes, data: bytes) -> None:
         if len(data) > self._max_bytes:
@@ -81,9 +85,10 @@ class MediaStore:
         log.get("cache").warning("a damaged medium was put aside", file=path.name)
         return None
 
-    def _trim(self, folder: Path) -> None:
+    def _trim(self, parent: Path) -> None:
         files: list[tuple[int, int, Path]] = []
-        for each in entries(folder):
+        folders = (each for each in entries(parent) if each.name.startswith(PREFIX))
+        for each in chain.from_iterable(map(entries, folders)):
             with contextlib.suppress(OSError):  # another worker has removed it
                 if each.is_file(follow_symlinks=False) and not each.name.startswith("."):
                     found = each.stat(follow_symlinks=False)

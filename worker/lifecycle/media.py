@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from worker import machine
-from worker.cache.media import MediaStore
+from worker.cache.media import PREFIX, MediaStore
 from worker.engine.request import Medium
 from worker.errors import QueueFullError, RequestError
 from worker.lifecycle.addresses import MediaAddresses
@@ -68,7 +68,7 @@ class MediaReader:
         folder = None
         if settings.cache_dir is not None:
             name = hashlib.blake2b(identity, digest_size=16).hexdigest()
-            folder = Path(settings.cache_dir) / f"media-{name}"
+            folder = Path(settings.cache_dir) / f"{PREFIX}{name}"
         room = disk_limit(settings) // _DISK_SHARE if folder is not None else 0
         self._store = MediaStore(MEDIA_KEPT.most << 20, folder, room)
         self._lock, self._reading = threading.Lock(), threading.Lock()
