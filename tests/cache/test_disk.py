@@ -351,6 +351,9 @@ def test_leftovers_are_swept(opened: Opened) -> None:
     assert not dead.exists()
     opened()
     assert not living.exists()
+    dead.write_bytes(b"half")
+    opened(identity=b"another model")
+    assert not dead.exists()
 
 
 def test_two_workers_share_a_folder(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
