@@ -84,7 +84,7 @@ def entries(folder: str | os.PathLike[str]) -> list[os.DirEntry[str]]:
         return []
 
 
-def open_file(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BinaryIO:
     """Open a file to read it. A folder or a device, for which a reader may have to wait, counts as
     none: FileNotFoundError. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

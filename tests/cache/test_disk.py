@@ -377,7 +377,9 @@ def test_a_change_that_the_clock_hides(tmp_path: Path, monkeypatch: pytest.Monke
     listed = one.path.stat().st_mtime_ns
     tokens = ints(A[:BLOCK]).tobytes()
     key = key_of("rows", one.identity[:CHAIN_BYTES], tokens)
-    one.write(key, tokens, FakeState(A).rows(0, BLOCK), listed)
+    rows = FakeState(A).rows(0, BLOCK)
+    assert one.write(key, tokens, rows, listed)
+    assert not one.write(key, tokens, rows, listed)
     os.utime(one.path, ns=(listed, listed))
     other.refresh()
     assert key not in other.index
@@ -441,8 +443,7 @@ def test_a_full_disk_ends_writing_only(
         assert store.stats.disk_errors == 1
         assert len(opened.files()) == 4
         monkeypatch.undo()
-        monkeypatch.setattr(disk, "_PAUSE_S", 0)
-        opened.disks[-1]._resumes = 0.0  # pyright: ignore[reportPrivateUsage]
+        opened.disks[-1]._resumes = time.monotonic()  # pyright: ignore[reportPrivateUsage]
         opened.keep(store, [7] * 100)
     assert [line["event"] for line in lines] == [
         "the cache is not written to disk; it is tried again each minute",

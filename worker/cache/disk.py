@@ -87,8 +87,8 @@ class Disk:
         self._waiting_bytes = 0
         self._num_failed = 0  # files that were not written
         self._closing = False
-        self._is_failing = False  # the disk did not take the last file
-        self._resumes = 0.0  # until then nothing is written, by time.monotonic
+        # Until then nothing is written, by time.monotonic; 0: the disk took the last file.
+        self._resumes = 0.0
         self._listed = threading.Event()
         self._patience = _FIRST_LIST_S
         self._thread = threading.Thread(target=self._run, name="cache-disk", daemon=True)
@@ -182,27 +182,26 @@ class Disk:
                 self._change.notify_all()
 
     def _is_pausing(self) -> bool:
-        return self._is_failing and time.monotonic() < self._resumes
+        return bool(self._resumes) and time.monotonic() < self._resumes
 
     def _write(self, item: DiskItem, used: int) -> None:
         if self._is_pausing():
             return
         try:
-            self.folder.write(item.key, item.tokens, item.body, used)
+            is_written = self.folder.write(item.key, item.tokens, item.body, used)
         except (OSError, UsageError) as error:
             self._num_failed += 1
             cause = error if isinstance(error, OSError) else error.__cause__
             if isinstance(cause, OSError) and cause.errno in PASSING:
                 return
-            self._resumes = time.monotonic() + _PAUSE_S
-            if not self._is_failing:
-                self._is_failing = True
+            if not self._resumes:
                 log.get("cache").error(
                     "the cache is not written to disk; it is tried again each minute",
                     folder=str(self.folder.path),
                     reason=str(error),
                 )
+            self._resumes = time.monotonic() + _PAUSE_S
         else:
-            if self._is_failing:
-                self._is_failing = False
+            if is_written and self._resumes:
+                self._resumes = 0.0
                 log.get("cache").info("the cache is written to disk again")

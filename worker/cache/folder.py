@@ -200,8 +200,8 @@ class BlockFolder:
         self._other_bytes = sum(room_of(use.nbytes) for _, use in self._others())
         self._make_room(0)
 
-    def write(self, key: FileKey, tokens: bytes, body: np.ndarray, used: int) -> None:
-        """Write what is not there yet; `used` as in `use`.
+    def write(self, key: FileKey, tokens: bytes, body: np.ndarray, used: int) -> bool:
+        """Write what is not there yet; whether it was written. `used` as in `use`.
 
         Where a folder or a device has the name of the file, this one is left out from then on.
         Raises OSError or UsageError where the disk does not take it.
@@ -209,7 +209,7 @@ class BlockFolder:
         """
         nbytes = file_bytes(key, body.nbytes)
         if key in self.index or key in self._ignored or room_of(nbytes) > self.max_bytes:
-            return
+            return False
         self._make_room(room_of(nbytes))
         before = self._mtime()
         try:
@@ -217,7 +217,7 @@ class BlockFolder:
         except (FileExistsError, IsADirectoryError) as error:  # it says nothing about the disk
             self._forget(key, error.strerror or str(error))
             self._ignored.add(key)
-            return
+            return False
         self.num_written += nbytes
         self.index.add(key, FileUse(nbytes, used))
         if key.kind == "rows":  # a shorter block of the same tokens is of use only to its rest
@@ -226,6 +226,7 @@ class BlockFolder:
                 if shorter.num_tokens < key.num_tokens and not has_rest:
                     self._remove(shorter)
         self._own_change(before)
+        return True
 
     def _write_file(self, key: FileKey, tokens: bytes, body: np.ndarray, used: int) -> None:
         path = self.path / key.name

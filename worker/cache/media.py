@@ -10,7 +10,7 @@ from pathlib import Path
 
 from worker import log
 from worker.errors import UsageError
-from worker.files import atomic_write, entries, open_file, private_folder
+from worker.files import atomic_write, entries, open_regular, private_folder
 
 # What the folders of all models begin with.
 PREFIX = "media-"
@@ -71,7 +71,7 @@ class MediaStore:
             return None
         path = self._folder / digest.hex()
         try:
-            with open_file(path) as file:
+            with open_regular(path) as file:
                 whole = file.read()
         except OSError:
             return None

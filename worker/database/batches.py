@@ -13,7 +13,7 @@ import msgspec
 from worker.batches.line import LineProblem, with_failure, write_line
 from worker.database.database import Database
 from worker.database.files import StoredFile, file_of, insert_file, new_id, shrink
-from worker.files import open_file
+from worker.files import open_regular
 
 # Lines of a file that are read ahead, and their bytes: one more may stand behind these.
 _LINES, _BYTES = 64, 4 << 20
@@ -186,7 +186,7 @@ class StoredBatches:
             )
             found: list[AskedLine] = []
             room = _BYTES
-            with open_file(file) as data:
+            with open_regular(file) as data:
                 for number, place, custom_id, start, length in rows:
                     if room < 0:
                         break

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from worker.database.database import FILES, Database
-from worker.files import entries, open_file
+from worker.files import entries, open_regular
 
 # Rows that are read at once of a batch's answers.
 _ROWS = 64
@@ -77,7 +77,7 @@ class StoredFiles:
 
     def open(self, file_id: str) -> BinaryIO:
         """To read an uploaded one. Raises OSError."""
-        return open_file(self.place_of(file_id))
+        return open_regular(self.place_of(file_id))
 
     async def add(self, file: StoredFile) -> None:
         """Its bytes are there already."""
@@ -115,9 +115,10 @@ class StoredFiles:
     async def delete(self, file: StoredFile) -> None:
         await self.database.run(lambda connection: self._delete(connection, file))
 
-    def holds(self, file: StoredFile) -> bool:
+    async def holds(self, file: StoredFile) -> bool:
         """Whether its bytes are where they were uploaded to; those of answers always are."""
-        return file.batch is not None or self.place_of(file.id).is_file()
+        place = self.place_of(file.id)
+        return file.batch is not None or await self.database.run(lambda _: place.is_file())
 
     async def content(self, file: StoredFile) -> AsyncIterator[bytes]:
         """Its bytes, in pieces."""
@@ -193,7 +194,7 @@ def _read(
     """What stands behind that byte or, of a batch, behind that line; and where it ends."""
     if file.batch is None:
         try:
-            with open_file(place) as data:
+            with open_regular(place) as data:
                 data.seek(at)
                 piece = data.read(_PIECE)
         except FileNotFoundError:  # it was deleted meanwhile

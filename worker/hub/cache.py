@@ -113,9 +113,12 @@ class RepoCache:
             told = root / commit
             yield told
         found = ((Path(each), _status(Path(each))) for each in entries(root))
-        others = [(status.st_mtime, path) for path, status in found if status is not None]
-        newest_first = (path for _, path in sorted(others, reverse=True))
-        yield from (path for path in newest_first if path != told and path.is_dir())
+        others = [
+            (status.st_mtime, path)
+            for path, status in found
+            if status is not None and stat.S_ISDIR(status.st_mode)
+        ]
+        yield from (path for _, path in sorted(others, reverse=True) if path != told)
 
 
 def _status(path: Path) -> os.stat_result | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 import msgspec
@@ -22,14 +22,15 @@ class BatchInput(msgspec.Struct):
     problems: list[LineProblem] = []
 
     def read(
-        self, file: BinaryIO, endpoint: str, most_lines: int, most_bytes: int
+        self, opened: Callable[[], BinaryIO], endpoint: str, most_lines: int, most_bytes: int
     ) -> Iterator[list[LinePlace]]:
         """Its lines, some at a time, with shared beginnings beside each other. Blocks.
 
+        opened: opens the file, when the first ones are asked for
         most_bytes: of a line
         """
         reader, window = LineReader(endpoint), list[tuple[bytes, LinePlace]]()
-        with file as data:
+        with opened() as data:
             at = 0
             while text := data.readline(most_bytes + 1):
                 found = reader.read(text)

@@ -174,7 +174,7 @@ async def get_content(file_id: str, desk: BatchDesk | None) -> Stream:
     """As it was uploaded, or the answers of a batch in the order of its lines."""
     found = _desk_of(desk)
     file = await _file(file_id, found)
-    if not found.files.holds(file):
+    if not await found.files.holds(file):
         raise NotFoundError("The file was removed from --state-dir.", param="file_id")
     return Stream(
         found.files.content(file),

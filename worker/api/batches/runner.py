@@ -214,10 +214,9 @@ class BatchRunner:
     async def _validate(self, run: _RunningBatch) -> bool:
         """Whether its lines can be asked, which are noted then; else the batch has failed."""
         record, found = run.record, BatchInput()
-        limits = self._limits
+        opened, limits = partial(self._files.open, record.input_file_id), self._limits
+        groups = found.read(opened, record.endpoint, limits.lines, limits.line_bytes)
         try:
-            file = self._files.open(record.input_file_id)
-            groups = found.read(file, record.endpoint, limits.lines, limits.line_bytes)
             while lines := await asyncio.to_thread(next, groups, list[LinePlace]()):
                 if run.end.is_set():
                     return True
